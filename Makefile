@@ -1,0 +1,53 @@
+# Every target installs what it needs on a bare Debian 12 and says what it is doing.
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+PACKAGES := python3 python3-venv gcc musl-tools iproute2 iputils-ping nftables bird2
+TEST_PACKAGES := containerd runc containernetworking-plugins iptables
+
+.PHONY: help build demo test bench lint clean
+help:
+	@echo "make demo    a node with pods on this machine, end to end"
+	@echo "make test    all checks and tests"
+	@echo "make bench   benchmarks: prints a table, writes bench/results.json"
+	@echo "make build   the CNI executable build/flock and the virtual environment .venv"
+
+build: .venv/ready build/flock
+
+build/flock: cni/flock.c cni/json.h | packages
+	@echo "building the CNI executable: $@"
+	@mkdir -p build
+	@musl-gcc -static -Os -std=c11 -Wall -Wextra -Werror -s -o $@ cni/flock.c
+
+.venv/ready: pyproject.toml | packages
+	@echo "installing Python packages into .venv"
+	@/usr/bin/python3 -m venv .venv
+	@$(PYTHON) -m pip install -q --disable-pip-version-check -e '.[dev]' 2>&1 | { grep -v '^WARNING' || true; }
+	@touch $@
+
+# System packages: only what is missing, and only as root.
+.PHONY: packages test-packages
+packages test-packages:
+	@scripts/packages $(PACKAGES) $(if $(filter test-packages,$@),$(TEST_PACKAGES))
+
+demo: build
+	@scripts/need-root "make demo makes network namespaces"
+	@$(PYTHON) demo/demo.py
+
+lint: build
+	@echo "ruff, mypy --strict, layers"
+	@.venv/bin/ruff check src tests bench demo
+	@.venv/bin/ruff format --check -q src tests bench demo
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-cache | tail -n 2
+
+test: build test-packages
+	@scripts/need-root "the tests make network namespaces, links and routes in them"
+	@$(MAKE) --no-print-directory lint
+	@.venv/bin/pytest
+
+bench: build test-packages
+	@scripts/need-root "the benchmarks make network namespaces"
+	@$(PYTHON) bench/run.py
+
+clean:
+	rm -rf build .venv bench/results.json

@@ -1,0 +1,100 @@
+"""What flockctl asks for over the agent's socket: status, pods, check."""
+
+import time
+from typing import Any
+
+import flock
+from flock.agent.attachments import Attachments
+from flock.agent.checking import Checker
+from flock.agent.healing import Healer
+from flock.agent.nodeview import NodeView
+from flock.agent.readiness import Readiness
+from flock.core.cni import Request
+from flock.core.ipam import Ipam
+from flock.core.model import Allocation, Pod, own_annotations
+from flock.edge.kernel.podlink import host_name
+from flock.edge.source import Source
+
+
+class Admin:
+    def __init__(
+        self,
+        *,
+        readiness: Readiness,
+        view: NodeView,
+        source: Source,
+        attachments: Attachments,
+        ipam: Ipam,
+        healer: Healer,
+        checker: Checker,
+    ) -> None:
+        self._readiness = readiness
+        self._view = view
+        self._source = source
+        self._attachments = attachments
+        self._ipam = ipam
+        self._healer = healer
+        self._checker = checker
+
+    async def status(self, _: Request) -> dict[str, Any]:
+        entries = self._attachments.store.entries.values()
+        return {
+            **base_status(self._view.node, self._readiness),
+            "mtu": self._view.mtu,
+            "pods": {
+                "committed": sum(a.state == "committed" for a in entries),
+                "pending": sum(a.state == "pending" for a in entries),
+                "dead": len(self._healer.dead),
+            },
+            "pools": [use._asdict() for use in self._ipam.use(self._view.aggregates, time.time())],
+            "problems": [{"where": p.where, "message": p.message} for p in self._source.problems],
+            "repairs": dict(self._healer.repairs),
+        }
+
+    async def pods(self, _: Request) -> list[dict[str, Any]]:
+        rows = [self._row(a) for a in self._attachments.store.entries.values()]
+        return sorted(rows, key=lambda row: (row["namespace"], row["pod"], row["container"]))
+
+    def _row(self, allocation: Allocation) -> dict[str, Any]:
+        pod = self._source.pods.get((allocation.namespace, allocation.pod_name))
+        state = "dead" if allocation.container_id in self._healer.dead else allocation.state
+        return {
+            "namespace": allocation.namespace,
+            "pod": allocation.pod_name,
+            "container": allocation.container_id,
+            "state": state,
+            "ready": pod.ready if pod else None,
+            "ip6": allocation.ip6,
+            "ip4": allocation.ip4,
+            "addresses": allocation.addresses,
+            "anycast": allocation.anycast,
+            "interface": host_name(allocation),
+            "netns": allocation.netns,
+            "since": allocation.allocated_at,
+            "pending_annotations": _changed(allocation, pod) if pod else [],
+        }
+
+    async def check(self, _: Request) -> list[dict[str, str]]:
+        return await self._checker.audit(list(self._attachments.store.entries.values()))
+
+    async def repair(self, request: Request) -> list[dict[str, str]]:
+        """Repair what can be repaired, then tell what is left."""
+        await self._healer.repair_now()
+        return await self.check(request)
+
+
+def _changed(allocation: Allocation, pod: Pod) -> list[str]:
+    """Annotations that were changed after ADD: they take effect with the next pod."""
+    now = own_annotations(pod.annotations)
+    return sorted(k for k in {*now, *allocation.annotations} if now.get(k) != allocation.annotations.get(k))
+
+
+def base_status(node: str, readiness: Readiness) -> dict[str, Any]:
+    report = readiness.report()
+    return {
+        "version": flock.__version__,
+        "node": node,
+        "ready": report.ready,
+        "not_ready": report.not_ready,
+        "degraded": report.degraded,
+    }

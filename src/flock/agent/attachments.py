@@ -1,0 +1,301 @@
+"""Attaching and detaching containers: the one place that writes the store, the address book and pods' links.
+
+Attach:  pick addresses -> entry `pending` on disk, bare link beside it -> addresses, routes, up -> `committed` on disk.
+Detach:  entry `pending` on disk -> link deleted -> entry gone, addresses cooling.
+
+So whatever dies when, a `committed` entry is in the kernel (invariant 5), an address never reaches the kernel before
+it is on disk (invariant 1), and what is `pending` is finished or undone by the next ADD, DEL or start (invariant 2).
+Work on one container is serialised by its lock; everything here is safe to repeat (invariant 6).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from ipaddress import ip_address
+
+import msgspec
+
+from flock.agent.locks import KeyedLocks
+from flock.agent.nodeview import NodeView
+from flock.agent.podinfo import PodInfo
+from flock.core.errors import AddressInUse, Code, FlockError, TryAgain
+from flock.core.faults import Point, faults
+from flock.core.ipam import Address, Ipam
+from flock.core.model import Allocation, Released
+from flock.core.naming import format_mac, host_interface, pod_mac
+from flock.edge.kernel.netns import netns_id
+from flock.edge.kernel.podlink import host_name
+from flock.edge.kernel.threads import Kernel
+from flock.edge.store import Store
+
+log = logging.getLogger("attach")
+
+# Taking an address over needs the lock of the sandbox that holds it, which a DEL may have for some time.
+TAKE_OVER_PATIENCE = 5.0
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One ADD, understood."""
+
+    container_id: str
+    netns: str
+    ifname: str
+    network: str
+
+
+class Attachments:
+    def __init__(self, *, store: Store, ipam: Ipam, kernel: Kernel, view: NodeView) -> None:
+        self.store = store
+        self.locks = KeyedLocks()
+        self._ipam = ipam
+        self._kernel = kernel
+        self._view = view
+        self._names: dict[str, str] = {host_name(a): a.container_id for a in store.entries.values()}
+        # Links of committed pods by index.  A detachment takes its link out first, so events about a link that is
+        # still in here are somebody else's doing.
+        self.links: dict[int, str] = {}
+        self._listeners: list[Callable[[Allocation], None]] = []
+
+    def subscribe(self, listener: Callable[[Allocation], None]) -> None:
+        """`listener` runs after each attachment and detachment."""
+        self._listeners.append(listener)
+
+    def owner_of(self, host_interface_name: str) -> str | None:
+        """The container that uses a host interface, including one whose ADD is under way."""
+        return self._names.get(host_interface_name)
+
+    def note_links(self, observed: dict[int, str]) -> None:
+        """Take in the indexes of links that an earlier life of the agent, or the original, made."""
+        for index, name in observed.items():
+            known = self.store.get(self._names.get(name, ""))
+            if known is not None and known.state == "committed":
+                self.links[index] = name
+
+    # --- attaching ---
+
+    async def attach(self, asked: Asked, learn: Callable[[], Awaitable[PodInfo]]) -> Allocation:
+        """`learn` is awaited only for a container that is not known yet."""
+        async with self.locks.hold(asked.container_id):
+            known = self.store.get(asked.container_id)
+            if known is None:
+                return await self._attach_new(asked, await learn())
+            if known.ifname and known.ifname != asked.ifname:
+                raise FlockError(
+                    f"CNI_IFNAME: container {asked.container_id} is attached as {known.ifname}, not {asked.ifname}",
+                    details="flock makes one attachment per container",
+                    code=Code.SECOND_INTERFACE,
+                )
+            if known.state == "committed" and await self._kernel.is_intact(known, asked.netns):
+                return known
+            return await self._attach_again(known, asked)
+
+    async def rebuild(self, container_id: str) -> bool:
+        """Make a committed container's lost link again in its namespace.  False if that failed."""
+        async with self.locks.hold(container_id):
+            known = self.store.get(container_id)
+            if known is None or known.state != "committed":
+                return False
+            asked = Asked(
+                container_id=container_id, netns=known.netns, ifname=known.ifname, network=known.network
+            )
+            try:
+                if not await self._kernel.is_intact(known, known.netns):
+                    await self._attach_again(known, asked)
+            except (FlockError, OSError) as error:
+                log.error("could not rebuild container=%s pod=%s problem=%s", container_id, known.pod, error)
+                return False
+            return True
+
+    async def _attach_new(self, asked: Asked, pod: PodInfo) -> Allocation:
+        allocation = await self._allocate(asked, pod)
+        try:
+            faults.reach(Point.ADD_PICKED)
+            return await self._set_up(allocation)
+        except BaseException:
+            await self._undo(allocation)
+            raise
+
+    async def _attach_again(self, known: Allocation, asked: Asked) -> Allocation:
+        """A half-done attachment, or one whose namespace was replaced: the same addresses, set up anew."""
+        allocation = msgspec.structs.replace(
+            known,
+            netns=asked.netns,
+            ifname=asked.ifname,
+            network=asked.network,
+            host_interface=host_name(known),
+            mac=format_mac(pod_mac(known.container_id)),
+            mtu=self._view.mtu,
+            state="pending",
+        )
+        return await self._set_up(allocation)
+
+    async def _allocate(self, asked: Asked, pod: PodInfo) -> Allocation:
+        """Reserve everything in memory, or nothing."""
+        cid, want = asked.container_id, pod.request
+        now = time.time()
+        for address in want.addresses:
+            await self._take_over(address, cid, pod)
+        taken: list[Address] = []
+        try:
+            for address in want.addresses:
+                self._ipam.claim(address, cid)
+                taken.append(address)
+            for address in want.anycast:
+                self._ipam.share(address, cid)
+                taken.append(address)
+            ip6, ip4, cools6 = want.primary6, want.primary4, False
+            if want.ipv6 and ip6 is None:
+                ip6, cools6, warning = self._ipam.pick6(
+                    want.pools6, cid, now, lambda prefix: pod.compose(prefix, cid)
+                )
+                taken.append(ip6)
+                if warning:
+                    log.warning("pod=%s/%s %s", pod.namespace, pod.name, warning)
+            if want.ipv4 and ip4 is None:
+                ip4 = self._ipam.pick4(want.pools4, cid, now)
+                taken.append(ip4)
+        except BaseException:
+            self._release(taken, cid, cool_since=None)
+            raise
+        return Allocation(
+            container_id=cid,
+            namespace=pod.namespace,
+            pod_name=pod.name,
+            owner_uid=pod.uid,
+            ip6=str(ip6 or ""),
+            ip4=str(ip4 or ""),
+            anycast=tuple(map(str, want.anycast)),
+            addresses=tuple(map(str, want.addresses)),
+            state="pending",
+            allocated_at=datetime.fromtimestamp(now, UTC).isoformat().replace("+00:00", "Z"),
+            network=asked.network,
+            netns=asked.netns,
+            ifname=asked.ifname,
+            host_interface=self._name_for(cid),
+            mac=format_mac(pod_mac(cid)),
+            mtu=self._view.mtu,
+            annotations=dict(pod.annotations),
+            cools6=cools6,
+        )
+
+    def _name_for(self, container_id: str) -> str:
+        """Two containers whose names hash alike get different interfaces; the loser's name is hashed again."""
+        attempt = 0
+        while self._names.get(host_interface(container_id, attempt), container_id) != container_id:
+            attempt += 1
+        return host_interface(container_id, attempt)
+
+    async def _take_over(self, address: Address, container_id: str, pod: PodInfo) -> None:
+        """An explicit address moves from a sandbox of the same pod, or from one that is gone, by detaching that."""
+        holder = self._ipam.holder(address)
+        if holder is None or holder == container_id:
+            return
+        old = self.store.get(holder)
+        same_pod = old is not None and bool(pod.name) and (old.namespace, old.pod_name) == (pod.namespace, pod.name)
+        if old is None or not (same_pod or _is_gone(old)):
+            whose = f"pod {old.pod}" if old else f"container {holder}"
+            raise AddressInUse(
+                f"address {address} is in use by {whose}", details="delete that pod first, or ask for another address"
+            )
+        log.info("taking over address=%s from=%s for=%s", address, holder, container_id)
+        detaching = asyncio.create_task(self.detach(holder))  # goes on whatever becomes of this ADD
+        done, _ = await asyncio.wait({detaching}, timeout=TAKE_OVER_PATIENCE)
+        if not done:
+            raise TryAgain(f"address {address} is still being released by container {holder}")
+        await detaching
+
+    async def _set_up(self, pending: Allocation) -> Allocation:
+        """From a pending allocation to a committed one.  On failure the caller decides what stays."""
+        self._names[pending.host_interface] = pending.container_id
+        # The bare link carries no address, so it may come into being while the entry is being written.
+        stored, wire = await asyncio.gather(
+            self.store.put(pending),
+            self._kernel.create(pending, claimed=lambda name: self._names.get(name) != pending.container_id),
+            return_exceptions=True,
+        )
+        if isinstance(wire, BaseException):
+            raise wire
+        try:
+            if isinstance(stored, BaseException):
+                raise stored
+            faults.reach(Point.ADD_PENDING)
+            await self._kernel.configure(wire, pending, announced=self._view.announced(pending))
+        finally:
+            wire.close()
+        committed = msgspec.structs.replace(pending, state="committed", netns_id=wire.netns_id)
+        await self.store.put(committed)
+        self.links[wire.host_index] = committed.host_interface
+        faults.reach(Point.ADD_COMMITTED)
+        self._notify(committed)
+        return committed
+
+    async def _undo(self, allocation: Allocation) -> None:
+        """A failed ADD leaves nothing; if even that fails, a pending entry that ADD, DEL or start resolves."""
+        try:
+            await self._kernel.detach(allocation)
+            await self.store.forget(allocation.container_id, released=())
+        except (FlockError, OSError) as error:
+            log.error("could not undo a failed ADD container=%s problem=%s", allocation.container_id, error)
+            if self.store.get(allocation.container_id) is not None:
+                return
+        self._names.pop(allocation.host_interface, None)
+        self._release(_addresses(allocation), allocation.container_id, cool_since=None)
+
+    # --- detaching ---
+
+    async def detach(
+        self, container_id: str, *, ifname: str = "", unless: Callable[[Allocation], bool] | None = None
+    ) -> None:
+        """Forget a container.  Unknown ones, other interfaces than ours and what `unless` spares are left alone."""
+        async with self.locks.hold(container_id):
+            known = self.store.get(container_id)
+            if known is None or (ifname and known.ifname and known.ifname != ifname):
+                return
+            if unless is not None and unless(known):
+                return
+            await self._take_down(known)
+
+    async def _take_down(self, known: Allocation) -> None:
+        if known.state == "committed":
+            known = msgspec.structs.replace(known, state="pending")
+            await self.store.put(known)
+        faults.reach(Point.DEL_PENDING)
+        for index in [index for index, name in self.links.items() if name == host_name(known)]:
+            del self.links[index]
+        await self._kernel.detach(known)
+        faults.reach(Point.DEL_UNLINKED)
+        now = time.time()
+        cooling = [a for a in known.held if ":" not in a or (a == known.ip6 and known.cools6)]
+        await self.store.forget(known.container_id, released=[Released(a, now) for a in cooling])
+        faults.reach(Point.DEL_FORGOTTEN)
+        if self._names.get(host_name(known)) == known.container_id:
+            del self._names[host_name(known)]
+        for address in _addresses(known):
+            self._ipam.release(address, known.container_id, cool_since=now if str(address) in cooling else None)
+        self._notify(known)
+
+    async def resolve_pending(self) -> None:
+        """At start, before anything else: undo what an earlier life left half done."""
+        for allocation in list(self.store.entries.values()):
+            if allocation.state == "pending":
+                log.info("undoing half-done container=%s pod=%s", allocation.container_id, allocation.pod)
+                await self.detach(allocation.container_id)
+
+    def _release(self, addresses: Iterable[Address], container_id: str, *, cool_since: float | None) -> None:
+        for address in addresses:
+            self._ipam.release(address, container_id, cool_since=cool_since)
+
+    def _notify(self, allocation: Allocation) -> None:
+        for listener in self._listeners:
+            listener(allocation)
+
+
+def _addresses(allocation: Allocation) -> list[Address]:
+    return [ip_address(a) for a in (*allocation.held, *allocation.anycast)]
+
+
+def _is_gone(allocation: Allocation) -> bool:
+    """Its namespace is gone, or its path leads to another one now."""
+    return bool(allocation.netns) and netns_id(allocation.netns) != allocation.netns_id

@@ -1,0 +1,110 @@
+"""CHECK and `flockctl check`: store, prevResult, kernel and manifests, compared item by item."""
+
+from collections.abc import Iterable
+from ipaddress import ip_address, ip_interface
+
+from flock.agent.healing import Healer
+from flock.core.cni import PrevResult, Request, gateway
+from flock.core.model import Allocation
+from flock.core.naming import HOST_MAC, format_mac
+from flock.edge.kernel.compare import Kind
+from flock.edge.kernel.podlink import host_name
+from flock.edge.kernel.threads import Kernel
+from flock.edge.source import Source
+
+
+class Checker:
+    def __init__(self, *, healer: Healer, kernel: Kernel, source: Source) -> None:
+        self._healer = healer
+        self._kernel = kernel
+        self._source = source
+
+    async def check(self, known: Allocation, request: Request, prev: PrevResult | None) -> list[str]:
+        """Every difference, each naming the item; empty if there is none."""
+        found = []
+        if known.ifname and known.ifname != request.ifname:
+            found.append(f"interface {request.ifname}: the container is attached as {known.ifname}")
+        found += prev_result_differences(known, prev, request)
+        host = [d for d in await self._healer.differences() if d.container_id == known.container_id]
+        found += [f"{d.kind}: {d.what}" for d in host]
+        if not any(d.kind is Kind.LINK_MISSING for d in host):
+            found += await self._kernel.pod_differences(known, request.netns)
+        return found
+
+    async def audit(self, allocations: Iterable[Allocation]) -> list[dict[str, str]]:
+        """Leaks and losses of the whole node, as rows."""
+        rows = []
+        by_container = {a.container_id: a for a in allocations}
+        broken = set()
+        for difference in await self._healer.differences():
+            leak = difference.kind in (Kind.ORPHAN_LINK, Kind.ORPHAN_ROUTE)
+            dead = difference.container_id in self._healer.dead
+            if difference.kind is Kind.LINK_MISSING:
+                broken.add(difference.container_id)
+            rows.append(
+                {
+                    "type": "leak" if leak or dead else "loss",
+                    "pod": difference.pod,
+                    "container": difference.container_id,
+                    "item": f"{difference.kind}: {difference.what}" + (" (namespace gone)" if dead else ""),
+                }
+            )
+        for allocation in by_container.values():
+            if allocation.state != "committed":
+                rows.append(_row("leak", allocation, "allocation is pending and nobody works on it"))
+            elif allocation.netns and allocation.container_id not in broken:
+                differences = await self._kernel.pod_differences(allocation, allocation.netns)
+                rows += [_row("loss", allocation, item) for item in differences]
+        return rows + self._against_pods(by_container.values())
+
+    def _against_pods(self, allocations: Iterable[Allocation]) -> list[dict[str, str]]:
+        rows = []
+        for allocation in allocations:
+            pod = self._source.pods.get((allocation.namespace, allocation.pod_name))
+            if pod is None:
+                if self._source.requires_pods:
+                    rows.append(_row("leak", allocation, "no such pod"))
+            elif allocation.owner_uid and pod.metadata.uid and allocation.owner_uid != pod.metadata.uid:
+                rows.append(_row("leak", allocation, f"the pod is another one now (uid {pod.metadata.uid})"))
+        return rows
+
+
+def _row(kind: str, allocation: Allocation, item: str) -> dict[str, str]:
+    return {"type": kind, "pod": allocation.pod, "container": allocation.container_id, "item": item}
+
+
+def prev_result_differences(known: Allocation, prev: PrevResult | None, request: Request) -> list[str]:
+    """What the runtime remembers and we do not.  What prevResult leaves out is no difference."""
+    if prev is None:
+        return []
+    found = []
+    interfaces = prev.interfaces or ()
+    names = {request.ifname: known.mac, host_name(known): format_mac(HOST_MAC) if known.mac else ""}
+    for interface in interfaces:
+        mac = names.get(interface.name)
+        if interface.name == request.ifname and interface.sandbox and interface.sandbox != request.netns:
+            found.append(f"prevResult interface {interface.name}: sandbox {interface.sandbox}, not {request.netns}")
+        if mac and interface.mac and interface.mac.lower() != mac:
+            found.append(f"prevResult interface {interface.name}: MAC {interface.mac}, expected {mac}")
+    held = set(known.held)
+    for entry in prev.ips or ():
+        index = entry.interface
+        if index is not None and 0 <= index < len(interfaces) and interfaces[index].name != request.ifname:
+            continue  # another plugin of the chain
+        try:
+            address = str(ip_interface(entry.address).ip)
+        except ValueError:
+            found.append(f"prevResult address {entry.address!r}: not an address")
+            continue
+        if address not in held:
+            found.append(f"prevResult address {address}: not allocated to this container")
+        elif entry.gateway and not _same_address(entry.gateway, gateway(address)):
+            found.append(f"prevResult gateway {entry.gateway} of {address}: expected {gateway(address)}")
+    return found
+
+
+def _same_address(one: str, other: str) -> bool:
+    try:
+        return ip_address(one) == ip_address(other)
+    except ValueError:
+        return False

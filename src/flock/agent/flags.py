@@ -1,0 +1,97 @@
+"""The agent's flags.  Each has an environment variable of the same name: --state-dir is FLOCK_STATE_DIR."""
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flock import __version__
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    node: str
+    manifests: Path | None
+    kubeconfig: Path | None
+    apiserver: str
+    state_dir: Path
+    run_dir: Path
+    bird_dir: Path
+    http: str
+    sysctl_dir: Path
+    grace: float
+    cooldown: float
+    log_level: str
+
+
+def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> Settings:
+    parser = argparse.ArgumentParser(
+        prog="flock-agent",
+        description="The node agent of flock: gives pods their addresses, links, routes and rules.",
+        epilog="Every flag can be given as an environment variable: --state-dir as FLOCK_STATE_DIR, and so on.",
+    )
+
+    def flag(name: str, *, default: str | None, text: str, metavar: str) -> None:
+        value = env.get("FLOCK_" + name.removeprefix("--").replace("-", "_").upper(), default)
+        shown = f" (default: {default})" if default else ""
+        parser.add_argument(name, default=value, help=text + shown, metavar=metavar)
+
+    flag("--node", default=None, text="this node's name, as in the Node and NodeConfig objects", metavar="NAME")
+    flag("--manifests", default=None, text="read objects from a directory of manifests", metavar="DIR")
+    flag("--kubeconfig", default=None, text="reach the Kubernetes API as this file says", metavar="FILE")
+    flag("--apiserver", default="", text="the API server, instead of the in-cluster address", metavar="URL")
+    flag("--state-dir", default="/var/lib/flock", text="where allocations.json lives; must exist", metavar="DIR")
+    flag("--run-dir", default="/run/flock", text="where the sockets live", metavar="DIR")
+    flag("--bird-dir", default="/etc/flock/bird", text="where bird.conf lives", metavar="DIR")
+    flag("--http", default="127.0.0.1:9465", text="health and status pages; empty for none", metavar="ADDRESS:PORT")
+    flag("--sysctl-dir", default="/proc/sys/net", text="the host's /proc/sys/net, writable", metavar="DIR")
+    flag("--grace", default="600", text="seconds until a vanished pod's addresses are freed", metavar="SECONDS")
+    flag("--cooldown", default="120", text="seconds a released address rests", metavar="SECONDS")
+    flag("--log-level", default="info", text="debug, info, warning or error", metavar="LEVEL")
+    parser.add_argument("--version", action="version", version=f"flock-agent {__version__}")
+    given = parser.parse_args(argv)
+
+    if not given.node:
+        parser.error("--node (or FLOCK_NODE) is required: this node's name")
+    if given.manifests and given.kubeconfig:
+        parser.error("--manifests and --kubeconfig exclude each other")
+    if not given.manifests:
+        parser.error("--manifests (or FLOCK_MANIFESTS) is required: this version reads manifests only")
+    return Settings(
+        node=given.node,
+        manifests=Path(given.manifests) if given.manifests else None,
+        kubeconfig=Path(given.kubeconfig) if given.kubeconfig else None,
+        apiserver=given.apiserver,
+        state_dir=Path(given.state_dir),
+        run_dir=Path(given.run_dir),
+        bird_dir=Path(given.bird_dir),
+        http=_endpoint(parser, given.http),
+        sysctl_dir=Path(given.sysctl_dir),
+        grace=_seconds(parser, "--grace", given.grace),
+        cooldown=_seconds(parser, "--cooldown", given.cooldown),
+        log_level=_level(parser, given.log_level),
+    )
+
+
+def _seconds(parser: argparse.ArgumentParser, name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        parser.error(f"{name}: {text!r} is not a number of seconds")
+    return value
+
+
+def _endpoint(parser: argparse.ArgumentParser, text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if text and not (host and port.isdigit() and int(port) < 65536):
+        parser.error(f"--http: {text!r} is not ADDRESS:PORT")
+    return text
+
+
+def _level(parser: argparse.ArgumentParser, text: str) -> str:
+    if text.lower() not in ("debug", "info", "warning", "error"):
+        parser.error(f"--log-level: {text!r} is none of debug, info, warning, error")
+    return text.upper()

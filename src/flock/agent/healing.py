@@ -1,0 +1,189 @@
+"""Keeps the kernel as the store says: desired, observed, diff, apply.
+
+A pass runs at start, every PERIOD, and as soon as the kernel reports that something of ours changed.  Losses are
+repaired at once.  Leftovers (links and routes of ours that no allocation explains) go after two observations, because
+one may catch a change half-way.  A committed allocation whose link and namespace are both gone (the host was rebooted)
+is dead: nothing is made for it, and its addresses stay reserved until DEL, GC, or two observations and a grace time.
+"""
+
+import asyncio
+import errno
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection
+
+from flock.agent.attachments import Attachments
+from flock.agent.nodeview import NodeView
+from flock.core.errors import FlockError
+from flock.core.model import Allocation
+from flock.core.naming import HOST_MAC, is_host_interface
+from flock.edge.kernel.compare import Difference, Kind, compare, orphans
+from flock.edge.kernel.monitor import Event, Monitor
+from flock.edge.kernel.netns import netns_id
+from flock.edge.kernel.observe import Observed
+from flock.edge.kernel.threads import Kernel
+from flock.edge.netlink import wire as w
+
+log = logging.getLogger("heal")
+
+PERIOD = 30.0  # bounds what no event tells: replaced routes, and events lost in an overrun
+SPACING = 1.0  # between passes that events ask for: a flood of them costs one pass a second
+# Kubelet cleans up its old sandboxes within minutes of a boot; whatever is still there then was forgotten.
+GRACE = 600.0
+ORPHAN_OBSERVATIONS = 2
+
+
+class Healer:
+    def __init__(self, *, attachments: Attachments, kernel: Kernel, view: NodeView, grace: float = GRACE) -> None:
+        self._attachments = attachments
+        self._kernel = kernel
+        self._view = view
+        self._grace = grace
+        self._wake = asyncio.Event()
+        self._node_changed = False
+        self._monitor = Monitor(on_event=self._on_event, on_overrun=self._wake.set)
+        self._orphans_seen: Counter[str] = Counter()
+        self._dead_since: dict[str, float] = {}
+        self.repairs: Counter[str] = Counter()
+        self.passes = 0
+        self.last_error = ""
+
+    @property
+    def dead(self) -> Collection[str]:
+        """Containers whose link and namespace are gone."""
+        return self._dead_since.keys()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._monitor.start()
+        try:
+            while True:
+                try:
+                    await asyncio.wait_for(self._wake.wait(), PERIOD)
+                    await asyncio.sleep(0.05)  # let a burst of events arrive; they share this pass
+                except TimeoutError:
+                    self._node_changed = True
+                self._wake.clear()
+                await self.heal()
+                await asyncio.sleep(SPACING)
+        finally:
+            self._monitor.close()
+
+    async def heal(self) -> None:
+        """One pass.  What it cannot do now it reports and tries again in the next."""
+        if self._view.config is None:
+            return  # which routes are to be announced is not known yet
+        try:
+            if self._node_changed:
+                self._node_changed = False
+                await self._view.refresh()
+            observed = await self._kernel.observe()
+            await self._repair_losses(observed)
+            await self._remove_leftovers(observed, after=ORPHAN_OBSERVATIONS)
+            self.last_error = ""
+        except (FlockError, OSError) as error:
+            self.last_error = str(error)
+            log.error("healing failed problem=%s", error)
+        self.passes += 1
+
+    async def differences(self) -> list[Difference]:
+        """What a pass would find now, for people to look at."""
+        observed = await self._kernel.observe()
+        return self._losses(observed) + self._leftovers(observed)
+
+    async def repair_now(self) -> None:
+        """A pass an operator asked for: leftovers go at the first sight."""
+        observed = await self._kernel.observe()
+        await self._repair_losses(observed)
+        await self._remove_leftovers(observed, after=1)
+
+    # --- losses ---
+
+    def _losses(self, observed: Observed) -> list[Difference]:
+        return compare(self._attachments.store.entries.values(), observed, announced=self._view.announced)
+
+    async def _repair_losses(self, observed: Observed) -> None:
+        missing: dict[str, Difference] = {}
+        for difference in self._losses(observed):
+            if difference.kind is Kind.LINK_MISSING:
+                missing[difference.container_id] = difference
+            elif not self._attachments.locks.held(difference.container_id):
+                await self._repair(difference)
+        for container_id in list(self._dead_since):
+            if container_id not in missing:
+                del self._dead_since[container_id]
+        for container_id, difference in missing.items():
+            await self._resurrect_or_bury(container_id, difference)
+        self._attachments.note_links({link.index: name for name, link in observed.links.items()})
+
+    async def _repair(self, difference: Difference) -> None:
+        try:
+            if difference.kind is Kind.GATEWAY:
+                await self._kernel.prepare_host_side(difference.what.split()[-1])
+            await self._kernel.apply(list(difference.repair), ignore=(errno.ENODEV, errno.ESRCH))
+        except FlockError as error:
+            log.error("could not repair %s problem=%s", difference, error)
+            return
+        self.repairs[difference.kind] += 1
+        log.warning("repaired %s", difference)
+
+    async def _resurrect_or_bury(self, container_id: str, difference: Difference) -> None:
+        allocation = self._attachments.store.get(container_id)
+        if allocation is None or self._attachments.locks.held(container_id):
+            return
+        if allocation.netns and allocation.netns_id and netns_id(allocation.netns) == allocation.netns_id:
+            self._dead_since.pop(container_id, None)
+            if await self._attachments.rebuild(container_id):
+                self.repairs[difference.kind] += 1
+                log.warning("repaired %s", difference)
+            return
+        first_seen = self._dead_since.setdefault(container_id, time.monotonic())
+        if first_seen + self._grace < time.monotonic():  # a pass after the first, so seen twice
+            log.warning("releasing dead container=%s pod=%s", container_id, allocation.pod)
+            await self._attachments.detach(container_id)
+            del self._dead_since[container_id]
+
+    # --- leftovers ---
+
+    def _leftovers(self, observed: Observed) -> list[Difference]:
+        return orphans(observed, owner=self._owner, busy=self._busy)
+
+    def _owner(self, name: str) -> Allocation | None:
+        container_id = self._attachments.owner_of(name)
+        return None if container_id is None else self._attachments.store.get(container_id)
+
+    def _busy(self, name: str) -> bool:
+        container_id = self._attachments.owner_of(name)
+        return container_id is not None and self._attachments.locks.held(container_id)
+
+    async def _remove_leftovers(self, observed: Observed, *, after: int) -> None:
+        found = {str(d): d for d in self._leftovers(observed)}
+        self._orphans_seen = Counter({key: self._orphans_seen[key] + 1 for key in found})
+        ripe = [d for key, d in found.items() if self._orphans_seen[key] >= after]
+        links = [d.link_index for d in ripe if d.kind is Kind.ORPHAN_LINK]
+        await self._kernel.delete_links(links)
+        for difference in ripe:
+            if difference.repair:
+                await self._repair(difference)
+            else:
+                self.repairs[difference.kind] += 1
+                log.warning("removed %s", difference)
+        if len(ripe) < len(found):
+            self._wake.set()  # look again soon rather than in PERIOD
+
+    # --- events ---
+
+    def _on_event(self, event: Event) -> None:
+        name = self._attachments.links.get(event.index)
+        if name is None:
+            # A link, address or deletion elsewhere: the node's own addresses, LANs or uplinks may have changed.
+            foreign_link = event.link is not None and not is_host_interface(event.link.name)
+            if foreign_link or event.kind in (w.RTM_NEWADDR, w.RTM_DELADDR):
+                self._node_changed = True
+                self._wake.set()
+            return
+        if event.link is not None and event.link.up and event.link.mac == HOST_MAC:
+            return  # as it should be
+        if event.kind != w.RTM_NEWADDR:
+            self._wake.set()

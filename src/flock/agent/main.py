@@ -1,0 +1,248 @@
+"""flock-agent: puts the parts together, in the order in which they become able to work.
+
+The socket is there first, and calls wait on it; then the store is read, what an earlier life left half done is undone,
+and DEL, CHECK and GC are served; ADD is served once the first listing, a valid NodeConfig and forwarding are there.
+Nothing that may heal ends the agent: it waits, says why, and goes on.  SIGTERM ends it and touches no pod.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+from flock.agent.admin import Admin, base_status
+from flock.agent.attachments import Attachments
+from flock.agent.checking import Checker
+from flock.agent.flags import Settings, parse
+from flock.agent.healing import Healer
+from flock.agent.nodeview import NodeView
+from flock.agent.readiness import Readiness
+from flock.agent.verbs import PATIENCE, Verbs
+from flock.core.cni import Request
+from flock.core.errors import Code, FlockError, TryAgain
+from flock.core.faults import faults
+from flock.core.ipam import Ipam
+from flock.edge.http import HttpServer
+from flock.edge.kernel.threads import Kernel
+from flock.edge.manifests import ManifestSource
+from flock.edge.rpc import Handler, RpcServer
+from flock.edge.store import Store
+
+log = logging.getLogger("agent")
+
+RETRY = 1.0  # between attempts at what a human has to mend (a missing directory, a broken state file)
+LAST_CALLS = 10.0  # how long calls under way may take when the agent is told to stop
+
+
+class Agent:
+    def __init__(self, settings: Settings) -> None:
+        assert settings.manifests is not None
+        self._settings = settings
+        self._readiness = Readiness()
+        self._store = Store(settings.state_dir, node=settings.node, cooldown=settings.cooldown)
+        self._store_problem = "the state file is not loaded yet"
+        self._healed = False
+        self._source = ManifestSource(settings.manifests, node=settings.node)
+        self._kernel = Kernel(sysctl=settings.sysctl_dir)
+        self._view = NodeView(node=settings.node, source=self._source, kernel=self._kernel)
+        self._changed = asyncio.Event()
+        self._rpc = RpcServer(settings.run_dir / "flock.sock", self._starting_handlers())
+        self._readiness.requires(lambda: self._store_problem)
+        self._readiness.requires(self._source_problem)
+        self._readiness.requires(self._config_problem)
+        self._readiness.requires(lambda: self._view.kernel_problem, pods_suffer=True)
+        self._readiness.requires(lambda: "" if self._healed else "the first look at the kernel is not over yet")
+        self._readiness.degraded_by(lambda: self._view.config_problem if self._view.config else "")
+        self._readiness.degraded_by(lambda: self._store.last_error)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        http = await self._listen()
+        self._source.subscribe(self._changed.set)
+        await self._source.start()
+        work = asyncio.create_task(self._work())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        log.info("stopping")
+        await self._rpc.stop(LAST_CALLS)
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work  # an unexpected end of the work is an error to show
+        if http is not None:
+            http.close()
+        await self._source.close()
+        await self._store.close()
+        self._kernel.close()
+
+    async def _listen(self) -> HttpServer | None:
+        self._settings.run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        await self._rpc.start()
+        if not self._settings.http:
+            return None
+        pages = {"/healthz": _alive, "/readyz": self._readyz, "/status.json": self._status_page}
+        http = HttpServer(self._settings.http, pages)
+        try:
+            await http.start()
+        except OSError as error:  # pods matter more than the status page
+            problem = f"cannot listen on --http {self._settings.http}: {error.strerror}"
+            log.error("%s", problem)
+            self._readiness.degraded_by(lambda: problem)
+            return None
+        return http
+
+    async def _work(self) -> None:
+        await self._load_store()
+        ipam = Ipam(cooldown=self._settings.cooldown)
+        ipam.seed(self._store.entries.values(), self._store.released)
+        attachments = Attachments(store=self._store, ipam=ipam, kernel=self._kernel, view=self._view)
+        healer = Healer(attachments=attachments, kernel=self._kernel, view=self._view, grace=self._settings.grace)
+        checker = Checker(healer=healer, kernel=self._kernel, source=self._source)
+        await self._resolve_pending(attachments)
+        self._readiness.degraded_by(lambda: healer.last_error)
+        verbs = Verbs(
+            attachments=attachments, source=self._source, view=self._view, checker=checker, readiness=self._readiness
+        )
+        admin = Admin(
+            readiness=self._readiness,
+            view=self._view,
+            source=self._source,
+            attachments=attachments,
+            ipam=ipam,
+            healer=healer,
+            checker=checker,
+        )
+        self._rpc.handlers = _handlers(verbs, admin)
+        healing = asyncio.create_task(healer.run())
+        try:
+            await self._follow_source(healer)
+        finally:
+            healing.cancel()
+
+    async def _load_store(self) -> None:
+        while True:
+            try:
+                self._store.load()
+            except FlockError as error:
+                if error.msg != self._store_problem:
+                    log.error("could not load the store problem=%s", error.msg)
+                self._store_problem = error.msg
+                await asyncio.sleep(RETRY)
+            else:
+                self._store_problem = ""
+                log.info("loaded store allocations=%d", len(self._store.entries))
+                return
+
+    async def _resolve_pending(self, attachments: Attachments) -> None:
+        while True:
+            try:
+                await attachments.resolve_pending()
+                self._store_problem = ""
+                return
+            except (FlockError, OSError) as error:
+                log.error("could not undo half-done work problem=%s", error)
+                self._store_problem = f"half-done work of an earlier run cannot be undone: {error}"
+                await asyncio.sleep(RETRY)
+
+    async def _follow_source(self, healer: Healer) -> None:
+        while True:
+            self._changed.clear()
+            await self._view.take_in()
+            if self._view.config is not None and not self._healed:
+                await healer.heal()
+                self._healed = True
+                gc.collect()
+                gc.freeze()  # what exists now lives as long as the agent: no need to look at it again and again
+                log.info("ready node=%s", self._settings.node)
+            await self._changed.wait()
+
+    # --- before the store is loaded ---
+
+    def _starting_handlers(self) -> Mapping[str, Handler]:
+        """Calls wait for the real handlers, and are told to try again if that takes too long."""
+
+        async def wait(request: Request) -> object:
+            for _ in range(int(PATIENCE / 0.02)):
+                if self._rpc.handlers is not starting:
+                    return await self._rpc.handlers[request.op](request)
+                await asyncio.sleep(0.02)
+            raise TryAgain(f"the agent is starting: {self._store_problem}")
+
+        async def status(_: Request) -> None:
+            raise FlockError("; ".join(self._readiness.report().not_ready), code=Code.NOT_AVAILABLE)
+
+        async def admin_status(_: Request) -> dict[str, object]:
+            return base_status(self._settings.node, self._readiness)
+
+        starting: dict[str, Handler] = dict.fromkeys(("ADD", "DEL", "CHECK", "GC", "pods", "check", "repair"), wait)
+        starting |= {"STATUS": status, "status": admin_status}
+        return starting
+
+    # --- readiness ---
+
+    def _source_problem(self) -> str:
+        if self._source.synced:
+            return ""
+        said = "; ".join(f"{p.where}: {p.message}" for p in self._source.problems)
+        return f"the first listing is not complete{': ' + said if said else ''}"
+
+    def _config_problem(self) -> str:
+        if self._view.config is not None:
+            return ""
+        return self._view.config_problem or f"no NodeConfig named {self._settings.node}"
+
+    def _readyz(self) -> tuple[int, str, bytes]:
+        report = self._readiness.report()
+        return (200, "text/plain", b"ok\n") if report.ready else (503, "text/plain", _lines(report.not_ready))
+
+    def _status_page(self) -> tuple[int, str, bytes]:
+        content = msgspec.json.encode(base_status(self._settings.node, self._readiness))
+        return 200, "application/json", msgspec.json.format(content, indent=2) + b"\n"
+
+
+def _handlers(verbs: Verbs, admin: Admin) -> dict[str, Handler]:
+    return {
+        "ADD": verbs.add,
+        "DEL": verbs.delete,
+        "CHECK": verbs.check,
+        "GC": verbs.gc,
+        "STATUS": verbs.status,
+        "status": admin.status,
+        "pods": admin.pods,
+        "check": admin.check,
+        "repair": admin.repair,
+    }
+
+
+def _alive() -> tuple[int, str, bytes]:
+    return 200, "text/plain", b"ok\n"
+
+
+def _lines(texts: tuple[str, ...]) -> bytes:
+    return "".join(f"{text}\n" for text in texts).encode()
+
+
+async def _main(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await Agent(settings).run(stop)
+
+
+def main() -> None:
+    settings = parse()
+    logging.basicConfig(
+        level=settings.log_level,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    try:
+        faults.arm(os.environ.get("FLOCK_FAULT", ""))
+        asyncio.run(_main(settings))
+    except FlockError as error:
+        sys.exit(f"flock-agent: {error.msg}")

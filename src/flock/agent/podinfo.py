@@ -1,0 +1,109 @@
+"""What ADD has to know about a pod before it can give it addresses.
+
+Annotations come with the request where the runtime hands them over (capability `io.kubernetes.cri.pod-annotations`),
+else from the pod object.  The object also tells labels and owner, which only ip-algo needs.
+"""
+
+import logging
+from collections.abc import Mapping
+from ipaddress import IPv6Network, ip_network
+
+import msgspec
+
+from flock.core.annotations import ADDRESSES, ANYCAST, Address, PodRequest, parse_annotations
+from flock.core.cniargs import CniArgs
+from flock.core.embed import Field, Misfit, app_name, embed, image_ref, resolve_ip_algo
+from flock.core.errors import NotGranted, TryAgain
+from flock.core.facts import NodeFacts
+from flock.core.model import NO_MAP, own_annotations
+from flock.core.nodeconfig import Network, NodeConfig, refusal
+from flock.edge.source import Source
+
+log = logging.getLogger("pod")
+
+
+class PodInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """`namespace`, `name` and `uid` are empty for a container that is no pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    annotations: Mapping[str, str]
+    request: PodRequest
+    ip_algo: tuple[Field, ...]
+    app: str
+    image: str
+
+    def compose(self, prefix: IPv6Network, container_id: str) -> int | None:
+        """The ip-algo address in `prefix` with instance nibble 0; None for a random one."""
+        if not self.ip_algo:
+            return None
+        base = embed(
+            prefix,
+            self.ip_algo,
+            namespace=self.namespace,
+            app=self.app,
+            image=self.image,
+            container_id=container_id,
+        )
+        if isinstance(base, Misfit):
+            log.warning("ip-algo not usable pod=%s/%s reason=%r", self.namespace, self.name, base.reason)
+            return None
+        return base
+
+
+async def learn(
+    *,
+    source: Source,
+    config: NodeConfig,
+    facts: NodeFacts,
+    args: CniArgs,
+    annotations: Mapping[str, str] | None,
+) -> PodInfo:
+    """Raises AnnotationError or NotGranted for what the pod's owner can fix, TryAgain for what time may."""
+    pod = await source.pod(args.namespace, args.name, uid=args.uid) if args.name else None
+    if pod is None and source.requires_pods and annotations is None:
+        raise TryAgain(f"pod {args.namespace}/{args.name} is not known yet", details="the runtime retries by itself")
+    if annotations is None:
+        annotations = pod.annotations if pod else NO_MAP
+    request = parse_annotations(
+        annotations,
+        default_ipv6=config.wants_ipv6,
+        default_ipv4=config.wants_ipv4,
+        cidr6=config.cidr6,
+        cidr4=config.cidr4,
+    )
+    _check_grants(request, config=config, facts=facts, labels=_namespace_labels(source, args.namespace))
+    ip_algo, warnings = resolve_ip_algo(annotations, config.annotations)
+    for warning in (*request.warnings, *warnings):
+        log.warning("pod=%s/%s %s", args.namespace, args.name, warning)
+    return PodInfo(
+        namespace=args.namespace,
+        name=args.name,
+        uid=args.uid or (pod.metadata.uid if pod else ""),
+        annotations=own_annotations(annotations),
+        request=request,
+        ip_algo=ip_algo,
+        app=app_name(pod) if pod else args.name,
+        image=image_ref(pod) if pod else "",
+    )
+
+
+def _namespace_labels(source: Source, namespace: str) -> Mapping[str, str]:
+    known = source.namespaces.get(namespace)
+    return known.labels if known else NO_MAP
+
+
+def _check_grants(
+    request: PodRequest, *, config: NodeConfig, facts: NodeFacts, labels: Mapping[str, str]
+) -> None:
+    forbidden: list[Network] = [*map(ip_network, facts.own), *facts.lans]
+    asked: list[tuple[str, tuple[Address, ...]]] = [(ANYCAST, request.anycast), (ADDRESSES, request.addresses)]
+    for field, addresses in asked:
+        for address in addresses:
+            kind = "anycast" if field == ANYCAST else "addresses"
+            reason = refusal(config, kind=kind, address=address, namespace_labels=labels, forbidden=forbidden)  # type: ignore[arg-type]
+            if reason:
+                raise NotGranted(field, reason, details="ask whoever runs the cluster's NodeConfigs")
+
+

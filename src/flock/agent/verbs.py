@@ -1,0 +1,135 @@
+"""The CNI verbs: a runtime's request in, a CNI result or error out."""
+
+import logging
+from typing import Any
+
+import msgspec
+
+from flock.agent.attachments import Asked, Attachments
+from flock.agent.checking import Checker
+from flock.agent.nodeview import NodeView
+from flock.agent.podinfo import PodInfo, learn
+from flock.agent.readiness import Readiness
+from flock.core.cni import NetConf, Request, parse_net_conf, render_result
+from flock.core.cniargs import CniArgs, parse_cni_args
+from flock.core.errors import Code, FieldError, FlockError, TryAgain
+from flock.core.model import Allocation
+from flock.edge.kernel.podlink import host_name
+from flock.edge.source import Source
+
+log = logging.getLogger("cni")
+
+
+# As long as ADD may wait for a pod to become known: the runtime's own patience is far longer, and most starts are over.
+PATIENCE = 3.0
+
+
+class Verbs:
+    def __init__(
+        self, *, attachments: Attachments, source: Source, view: NodeView, checker: Checker, readiness: Readiness
+    ) -> None:
+        self._attachments = attachments
+        self._source = source
+        self._view = view
+        self._checker = checker
+        self._readiness = readiness
+
+    async def add(self, request: Request) -> dict[str, Any]:
+        conf, args = _understand(request)
+        _require(request, "netns", "ifname")
+        if not args.name and self._source.requires_pods:
+            raise FieldError(
+                "CNI_ARGS", "K8S_POD_NAMESPACE and K8S_POD_NAME are missing", code=Code.INVALID_ENVIRONMENT
+            )
+        await self._readiness.wait(PATIENCE)
+        asked = Asked(
+            container_id=request.container_id, netns=request.netns, ifname=request.ifname, network=conf.name
+        )
+        allocation = await self._attachments.attach(asked, lambda: self._learn(conf, args))
+        return render_result(
+            _complete(allocation, request), version=conf.cni_version, netns=request.netns, dns=conf.dns
+        )
+
+    async def _learn(self, conf: NetConf, args: CniArgs) -> PodInfo:
+        self._source.refresh()
+        await self._view.take_in()
+        if self._view.config is None:
+            raise TryAgain(self._view.config_problem or f"no NodeConfig for node {self._view.node}")
+        return await learn(
+            source=self._source,
+            config=self._view.config,
+            facts=self._view.facts,
+            args=args,
+            annotations=conf.pod_annotations,
+        )
+
+    async def delete(self, request: Request) -> None:
+        _understand(request)
+        await self._attachments.detach(request.container_id, ifname=request.ifname)
+
+    async def check(self, request: Request) -> None:
+        conf, _ = _understand(request)
+        _require(request, "netns", "ifname")
+        known = self._attachments.store.get(request.container_id)
+        if known is None or known.state != "committed":
+            raise FlockError(f"container {request.container_id} is not attached", code=Code.UNKNOWN_CONTAINER)
+        differences = await self._checker.check(known, request, conf.prev_result)
+        if differences:
+            raise FlockError(
+                f"container {request.container_id} differs from what was set up: {'; '.join(differences)}",
+                details="the agent repairs what it can by itself; `flockctl check --repair` does so at once",
+                code=Code.DIFFERENCES,
+            )
+
+    async def gc(self, request: Request) -> None:
+        """Free what is not listed.  What is being worked on right now, or belongs to another network, is spared."""
+        conf, _ = _understand(request)
+        if conf.valid_attachments is None:
+            raise FieldError("cni.dev/valid-attachments", "is missing, so nothing was freed")
+        valid = {(a.container_id, a.ifname) for a in conf.valid_attachments}
+        valid_ids = {a.container_id for a in conf.valid_attachments}
+
+        def wanted(allocation: Allocation) -> bool:
+            if not allocation.ifname:  # the original did not record it
+                return allocation.container_id in valid_ids
+            return (allocation.container_id, allocation.ifname) in valid
+
+        failures = []
+        for allocation in list(self._attachments.store.entries.values()):
+            container_id = allocation.container_id
+            foreign = bool(allocation.network) and allocation.network != conf.name
+            if wanted(allocation) or foreign or self._attachments.locks.held(container_id):
+                continue
+            log.info("collecting container=%s pod=%s", container_id, allocation.pod)
+            try:
+                await self._attachments.detach(container_id)
+            except (FlockError, OSError) as error:
+                failures.append(f"{container_id}: {error}")
+        if failures:
+            raise FlockError(f"GC could not free {len(failures)} attachments: {'; '.join(failures)}")
+
+    async def status(self, request: Request) -> None:
+        parse_net_conf(request.stdin_data)
+        limits = self._readiness.report()
+        if limits.not_ready:
+            code = Code.LIMITED if limits.pods_suffer else Code.NOT_AVAILABLE
+            raise FlockError("; ".join(limits.not_ready), code=code, details="flockctl status tells more")
+
+
+def _understand(request: Request) -> tuple[NetConf, CniArgs]:
+    return parse_net_conf(request.stdin_data), parse_cni_args(request.args)
+
+
+def _require(request: Request, *names: str) -> None:
+    """The executable checks this too; others may speak to the socket."""
+    variables = {"container_id": "CNI_CONTAINERID", "netns": "CNI_NETNS", "ifname": "CNI_IFNAME"}
+    missing = [variables[name] for name in ("container_id", *names) if not getattr(request, name)]
+    if missing:
+        raise FieldError(", ".join(missing), "missing", code=Code.INVALID_ENVIRONMENT)
+
+
+def _complete(allocation: Allocation, request: Request) -> Allocation:
+    """An adopted entry lacks what the original did not record."""
+    if allocation.ifname and allocation.host_interface:
+        return allocation
+    return msgspec.structs.replace(allocation, ifname=request.ifname, host_interface=host_name(allocation))

@@ -1,0 +1,1 @@
+"""flockctl, the operator's command."""

@@ -1,0 +1,32 @@
+"""One question to the agent on this node, over the socket the CNI executable uses."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+TIMEOUT = 30.0  # a check of a thousand pods enters a thousand namespaces
+
+
+class AgentError(Exception):
+    """The agent could not be reached, or refused."""
+
+
+def ask(run_dir: Path, op: str) -> Any:
+    path = run_dir / "flock.sock"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(TIMEOUT)
+            connection.connect(str(path))
+            connection.sendall(msgspec.json.encode({"op": op}) + b"\n")
+            answer = b""
+            while chunk := connection.recv(1 << 20):
+                answer += chunk
+        response = msgspec.json.decode(answer)
+    except (OSError, msgspec.DecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or "no answer"
+        raise AgentError(f"no answer from the agent at {path}: {reason}; is flock-agent running?") from None
+    if "error" in response:
+        raise AgentError(response["error"]["msg"])
+    return response.get("result")

@@ -1,0 +1,155 @@
+"""The CNI protocol as values: what a runtime hands over, what it gets back.
+
+The executable passes environment and standard input through unread; they are understood here.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from flock.core.errors import Code, FieldError, FlockError
+from flock.core.model import Allocation
+from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
+
+VERSIONS = ("0.4.0", "1.0.0", "1.1.0")
+LATEST = VERSIONS[-1]
+
+Verb = Literal["ADD", "DEL", "CHECK", "GC", "STATUS"]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One frame from the executable.  `stdin_data` travels as base64."""
+
+    op: str
+    container_id: str = ""
+    netns: str = ""
+    ifname: str = ""
+    args: str = ""
+    path: str = ""
+    stdin_data: bytes = b""
+
+
+class RuntimeConfig(msgspec.Struct, frozen=True):
+    pod_annotations: dict[str, str] | None = msgspec.field(default=None, name="io.kubernetes.cri.pod-annotations")
+
+
+class Attachment(msgspec.Struct, frozen=True, rename={"container_id": "containerID", "ifname": "ifname"}):
+    container_id: str
+    ifname: str = ""
+
+
+class PrevInterface(msgspec.Struct, frozen=True):
+    name: str = ""
+    mac: str = ""
+    sandbox: str = ""
+
+
+class PrevIP(msgspec.Struct, frozen=True):
+    address: str = ""
+    gateway: str = ""
+    interface: int | None = None
+
+
+class PrevRoute(msgspec.Struct, frozen=True):
+    dst: str = ""
+    gw: str = ""
+
+
+class PrevResult(msgspec.Struct, frozen=True):
+    interfaces: tuple[PrevInterface, ...] | None = None
+    ips: tuple[PrevIP, ...] | None = None
+    routes: tuple[PrevRoute, ...] | None = None
+
+
+class NetConf(
+    msgspec.Struct,
+    frozen=True,
+    rename={"cni_version": "cniVersion", "runtime_config": "runtimeConfig", "prev_result": "prevResult"},
+):
+    """flock's plugin object as a runtime hands it over.  Keys we do not read are other people's business."""
+
+    cni_version: str = ""
+    name: str = ""
+    dns: dict[str, Any] | None = None
+    runtime_config: RuntimeConfig | None = None
+    prev_result: PrevResult | None = None
+    valid_attachments: tuple[Attachment, ...] | None = msgspec.field(default=None, name="cni.dev/valid-attachments")
+
+    @property
+    def pod_annotations(self) -> Mapping[str, str] | None:
+        return self.runtime_config.pod_annotations if self.runtime_config else None
+
+
+_conf_decoder = msgspec.json.Decoder(NetConf)
+
+
+def parse_net_conf(data: bytes) -> NetConf:
+    try:
+        conf = _conf_decoder.decode(data)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        problem, _, path = text.partition(" - at `$.")
+        raise FieldError(path.rstrip("`") or "network configuration", problem) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FlockError(
+            f"network configuration on stdin: not JSON: {error}", code=Code.DECODING_FAILURE
+        ) from None
+    if conf.cni_version not in VERSIONS:
+        raise FlockError(
+            f"cniVersion {conf.cni_version!r} is not supported",
+            details=f"supported: {', '.join(VERSIONS)}",
+            code=Code.INCOMPATIBLE_VERSION,
+        )
+    return conf
+
+
+def version_of(data: bytes) -> str:
+    """The version to answer in, also when the rest of the configuration is unusable."""
+    try:
+        version = msgspec.json.decode(data)["cniVersion"]
+    except Exception:
+        return LATEST
+    return version if version in VERSIONS else LATEST
+
+
+def render_result(allocation: Allocation, *, version: str, netns: str, dns: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The ADD result: host side, pod side, primaries first, gateways and routes."""
+    host = {"name": allocation.host_interface, "mac": format_mac(HOST_MAC)}
+    pod = {"name": allocation.ifname, "mac": allocation.mac, "sandbox": netns}
+    if version == "1.1.0" and allocation.mtu:
+        host["mtu"] = pod["mtu"] = allocation.mtu  # type: ignore[assignment]
+    if not allocation.mac:  # a pod the original set up: its hardware addresses are its own
+        del host["mac"], pod["mac"]
+    ips = []
+    for address in dict.fromkeys(a for a in (allocation.ip6, allocation.ip4, *allocation.addresses) if a):
+        entry = {"address": with_length(address), "interface": 1}
+        if address in (allocation.ip6, allocation.ip4):
+            entry["gateway"] = gateway(address)
+        if version == "0.4.0":
+            entry["version"] = "6" if ":" in address else "4"
+        ips.append(entry)
+    routes = []
+    if allocation.ip6:
+        routes.append({"dst": "::/0", "gw": GATEWAY6})
+    if allocation.ip4:
+        routes.append({"dst": "0.0.0.0/0", "gw": GATEWAY4})
+    return {
+        "cniVersion": version,
+        "interfaces": [host, pod],
+        "ips": ips,
+        "routes": routes,
+        "dns": dict(dns or {}),
+    }
+
+
+def with_length(address: str) -> str:
+    return f"{address}/{128 if ':' in address else 32}"
+
+
+def gateway(address: str) -> str:
+    return GATEWAY6 if ":" in address else GATEWAY4
+
+
+def render_error(error: FlockError, *, version: str) -> dict[str, Any]:
+    return {"cniVersion": version, "code": int(error.code), "msg": error.msg, "details": error.details}

@@ -1,0 +1,97 @@
+"""Errors an operator or a runtime gets to see, each with its CNI code.
+
+Codes below 100 are the CNI specification's; flock's own start at 100 and are listed in docs/errors.md.
+`msg` says what was asked and what stood in the way, in one line; `details` says what to do about it.
+"""
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    INCOMPATIBLE_VERSION = 1
+    UNSUPPORTED_FIELD = 2
+    UNKNOWN_CONTAINER = 3
+    INVALID_ENVIRONMENT = 4
+    IO_FAILURE = 5
+    DECODING_FAILURE = 6
+    INVALID_CONFIG = 7
+    TRY_AGAIN = 11
+    NOT_AVAILABLE = 50
+    LIMITED = 51
+    # flock's own
+    INTERNAL = 100
+    BAD_ANNOTATION = 101
+    NOT_GRANTED = 102
+    ADDRESS_IN_USE = 103
+    POOL_EXHAUSTED = 104
+    SECOND_INTERFACE = 105
+    INTERFACE_TAKEN = 106
+    NODE_NETNS = 107
+    KERNEL_REFUSED = 108
+    DIFFERENCES = 109
+
+
+class FlockError(Exception):
+    """Base of every error that becomes a CNI error: a code, one line, and what to do."""
+
+    code: Code = Code.INTERNAL
+
+    def __init__(self, msg: str, *, details: str = "", code: Code | None = None) -> None:
+        super().__init__(msg)
+        self.msg = msg
+        self.details = details
+        if code is not None:
+            self.code = code
+
+
+class FieldError(FlockError):
+    """One field of some input is wrong.  `field` is its path, e.g. `spec.bgp.peers[0].address`."""
+
+    code = Code.INVALID_CONFIG
+
+    def __init__(self, field: str, problem: str, *, details: str = "", code: Code | None = None) -> None:
+        super().__init__(f"{field}: {problem}", details=details, code=code)
+        self.field = field
+        self.problem = problem
+
+
+class AnnotationError(FieldError):
+    """A pod annotation is wrong; its owner can fix it."""
+
+    code = Code.BAD_ANNOTATION
+
+
+class NotGranted(FieldError):
+    """The pod asks for an address its namespace may not have (invariant 9)."""
+
+    code = Code.NOT_GRANTED
+
+
+class AddressInUse(FlockError):
+    code = Code.ADDRESS_IN_USE
+
+
+class PoolExhausted(FlockError):
+    code = Code.POOL_EXHAUSTED
+
+
+class KernelRefused(FlockError):
+    """The kernel answered a request with an error; `errno` is its number, 0 where there is none."""
+
+    code = Code.KERNEL_REFUSED
+
+    def __init__(self, msg: str, *, errno: int = 0, details: str = "") -> None:
+        super().__init__(msg, details=details)
+        self.errno = errno
+
+
+class TryAgain(FlockError):
+    """Nothing is wrong with the request; the agent cannot serve it yet."""
+
+    code = Code.TRY_AGAIN
+
+
+class StoreFailure(FlockError):
+    """The allocation file could not be read or written; nothing was changed."""
+
+    code = Code.IO_FAILURE

@@ -1,0 +1,65 @@
+"""Named points at which tests make the agent die or fail.
+
+Every step of ADD and DEL after which a crash leaves something different behind passes a point.  Unarmed, a point
+costs one attribute test.  Armed from FLOCK_FAULT (`point=kill` or `point=ENOSPC`, several separated by commas),
+reaching it ends the process as `kill -9` would, or raises that error, once per process for errors given as
+`point=ENOSPC!` and every time otherwise.
+"""
+
+import errno
+import os
+import signal
+from enum import StrEnum
+
+from flock.core.errors import FieldError
+
+
+class Point(StrEnum):
+    ADD_PICKED = "add.picked"  # addresses chosen in memory
+    ADD_LINK = "add.link"  # the veth exists, bare
+    ADD_PENDING = "add.pending"  # the pending entry is on disk
+    ADD_HOST_SIDE = "add.host-side"  # the host side is up and routed
+    ADD_POD_SIDE = "add.pod-side"  # the pod side is complete
+    ADD_COMMITTED = "add.committed"  # the committed entry is on disk, nobody was told
+    DEL_PENDING = "del.pending"  # marked pending on disk, the kernel untouched
+    DEL_UNLINKED = "del.unlinked"  # the link is gone
+    DEL_FORGOTTEN = "del.forgotten"  # the entry is gone from the disk, nobody was told
+    STORE_WRITE = "store.write"  # before the new state is written
+    STORE_SYNC = "store.sync"  # written, not yet durable
+    STORE_RENAME = "store.rename"  # durable under its temporary name
+    STORE_RENAMED = "store.renamed"  # in place, the directory not yet durable
+    NETLINK = "netlink.send"  # before a batch of requests
+    NETNS = "netns.open"  # before a pod's namespace is opened
+
+
+class Faults:
+    """What is armed.  One instance, `faults`, exists for the process; `arm` is called by main alone."""
+
+    def __init__(self) -> None:
+        self._armed: dict[Point, str] = {}
+
+    def arm(self, text: str) -> None:
+        for item in filter(None, (part.strip() for part in text.split(","))):
+            point, _, action = item.partition("=")
+            name = action.rstrip("!")
+            if point not in list(Point):
+                raise FieldError("FLOCK_FAULT", f"unknown point {point!r}")
+            if name != "kill" and not hasattr(errno, name):
+                raise FieldError("FLOCK_FAULT", f"{action!r} is neither `kill` nor an errno name")
+            self._armed[Point(point)] = action
+
+    def reach(self, point: Point) -> None:
+        if not self._armed:
+            return
+        action = self._armed.get(point)
+        if action is None:
+            return
+        if action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action.endswith("!"):
+            del self._armed[point]
+        number = getattr(errno, action.rstrip("!"))
+        raise OSError(number, os.strerror(number), f"(injected at {point})")
+
+
+faults = Faults()

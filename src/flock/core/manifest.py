@@ -1,0 +1,254 @@
+"""One manifest file's text → the objects in it, as `kubectl` would take them.
+
+YAML with several documents, JSON, and `kind: List` in both.  Objects are taken or refused one by one, each refusal
+naming object and field.  Text in which some document cannot be told to be an object at all is refused as a whole:
+that is what a half-written file looks like.  Kinds flock does not read pass without a word.
+
+PyYAML's C loader recurses on the C stack and follows aliases freely, so 100 kB of `[` would end the process and a
+kilobyte of nested aliases fill its memory.  A pass over the parser's flat event stream bounds both before anything
+is built; it costs about half of what building does.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from flock.core.errors import Code, FlockError
+from flock.core.model import PREFIX, Metadata, Namespace, Node, Pod
+
+try:
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:  # a PyYAML built without libyaml: ten times slower, otherwise the same
+    from yaml import SafeLoader  # type: ignore[assignment]
+
+MAX_DEPTH = 100  # CRD schemas, the deepest manifests there are, stay below 50
+MAX_NODES = 2_000_000  # after following aliases; 4 MiB of plain YAML stay below
+
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")  # a DNS subdomain, as the API server requires
+DEFAULT_NAMESPACE = "default"
+TIMESTAMP, INT, FLOAT, STR = (f"tag:yaml.org,2002:{name}" for name in ("timestamp", "int", "float", "str"))
+
+Raw = Mapping[str, Any]
+Object = Pod | Namespace | Node | Raw
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """What is checked of an object that is kept as it came, to be validated by whoever reads its spec."""
+
+    metadata: Metadata
+
+
+class Kind(NamedTuple):
+    api_version: str
+    namespaced: bool
+    struct: type[Pod | Namespace | Node | Envelope]
+
+
+KINDS = {
+    "Pod": Kind("v1", True, Pod),
+    "Namespace": Kind("v1", False, Namespace),
+    "Node": Kind("v1", False, Node),
+    "NetworkPolicy": Kind("networking.k8s.io/v1", True, Envelope),
+    "NodeConfig": Kind(f"{PREFIX}/v1alpha1", False, Envelope),
+}
+OF_ONE_NODE = frozenset({"Node", "NodeConfig"})
+
+
+class ObjectKey(NamedTuple):
+    kind: str
+    namespace: str  # empty for what has none
+    name: str  # empty for an object refused for its name or namespace
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name or '?'}"
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    objects: Mapping[ObjectKey, Object]
+    refused: Mapping[ObjectKey, str]
+    warnings: tuple[str, ...]
+
+
+class Unreadable(FlockError):  # noqa: N818 - reads as what happened
+    """The text is not a sequence of objects."""
+
+    code = Code.DECODING_FAILURE
+
+
+class Refused(Exception):  # noqa: N818
+    """One object is wrong; the message names the field."""
+
+
+def parse_manifest(data: bytes, *, node: str) -> Manifest:
+    """Objects of nodes other than `node` (Node, NodeConfig) are left out.  Raises Unreadable."""
+    objects: dict[ObjectKey, Object] = {}
+    refused: dict[ObjectKey, str] = {}
+    warnings: list[str] = []
+    for item in _items(_documents(data)):
+        kind = KINDS.get(item["kind"])
+        if kind is None or _foreign(item, kind):
+            continue
+        key = _key(item, namespaced=kind.namespaced)
+        if key.kind in OF_ONE_NODE and key.name not in ("", node):
+            continue
+        try:
+            value = _object(item, kind)
+        except Refused as error:
+            refused[key] = str(error)
+            continue
+        if key in objects:
+            warnings.append(f"{key}: more than once in this file, the last one counts")
+        objects[key] = value
+    return Manifest(objects, refused, tuple(warnings))
+
+
+# --- text → documents ---------------------------------------------------------------------------------------
+
+
+class _Loader(SafeLoader):
+    """Plain scalars as kubectl reads them: timestamps stay text, and 64601:20 is no number to the base of sixty."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        if tag == TIMESTAMP or (tag in (INT, FLOAT) and ":" in value):
+            return STR
+        return tag
+
+
+def _documents(data: bytes) -> list[Any]:
+    if data.lstrip()[:1] == b"{":
+        try:
+            return [msgspec.json.decode(data)]
+        except (msgspec.DecodeError, RecursionError):
+            pass  # YAML's flow style looks alike
+    try:
+        _bound(data)
+        return list(yaml.load_all(data, Loader=_Loader))
+    except Unreadable:
+        raise
+    except yaml.MarkedYAMLError as error:
+        raise Unreadable(f"{_line(error.problem_mark)}{error.problem or error.context}") from None
+    except Exception as error:  # PyYAML lets half a dozen types escape on odd scalars, `!!bool x` a KeyError
+        raise Unreadable(" ".join(f"not YAML: {type(error).__name__} {error}".split())[:200]) from None
+
+
+def _bound(data: bytes) -> None:
+    """Raises Unreadable if building what `data` describes would go too deep or get too big."""
+    sizes = [0]  # nodes so far in each open collection, the whole stream first
+    open_anchors: list[str | None] = []
+    anchors: dict[str | None, int] = {}
+    for event in yaml.parse(data, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_anchors.append(event.anchor)
+            anchors.pop(event.anchor, None)
+            sizes.append(1)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            size = sizes.pop()
+            anchors[open_anchors.pop()] = size
+            sizes[-1] += size
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor in open_anchors:
+                raise Unreadable(f"{_line(event.start_mark)}alias {event.anchor} contains itself")
+            sizes[-1] += anchors.get(event.anchor, 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            anchors.pop(event.anchor, None)
+            sizes[-1] += 1
+        if len(sizes) > MAX_DEPTH:
+            raise Unreadable(f"{_line(event.start_mark)}nested more than {MAX_DEPTH} levels deep")
+        if sizes[-1] > MAX_NODES:
+            raise Unreadable(f"more than {MAX_NODES} values")
+
+
+def _line(mark: Any) -> str:
+    return f"line {mark.line + 1}: " if mark else ""
+
+
+def _items(documents: list[Any]) -> Iterator[dict[str, Any]]:
+    """Every object with a kind, those of Lists in place of the List."""
+    for number, document in enumerate(documents, 1):
+        if document is None:
+            continue  # an empty document, such as `---` at the end
+        item = _with_kind(document, f"document {number}")
+        if item["kind"] != "List":
+            yield item
+            continue
+        entries = item.get("items")
+        if not isinstance(entries, list | None):
+            raise Unreadable(f"document {number}: items of a List must be a list")
+        for index, entry in enumerate(entries or ()):
+            yield _with_kind(entry, f"document {number}: items[{index}]")
+
+
+def _with_kind(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Unreadable(f"{where}: not an object")
+    if not isinstance(value.get("kind"), str):
+        raise Unreadable(f"{where}: no kind")
+    return value
+
+
+# --- document → object --------------------------------------------------------------------------------------
+
+
+def _foreign(item: Raw, kind: Kind) -> bool:
+    """Another API group's object that happens to have the same kind, such as Calico's NetworkPolicy."""
+    version = item.get("apiVersion")
+    return isinstance(version, str) and _group(version) != _group(kind.api_version)
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0]
+
+
+def _key(item: Raw, *, namespaced: bool) -> ObjectKey:
+    """Which object this is; without a name if its metadata does not say so properly."""
+    metadata = item.get("metadata")
+    if isinstance(metadata, dict):
+        name: Any = metadata.get("name")
+        namespace = (metadata.get("namespace") or DEFAULT_NAMESPACE) if namespaced else ""
+        if _is_name(name) and (_is_name(namespace) or not namespaced):
+            return ObjectKey(item["kind"], namespace, name)
+    return ObjectKey(item["kind"], "", "")
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and NAME.fullmatch(value) is not None
+
+
+def _object(item: Raw, kind: Kind) -> Object:
+    if item.get("apiVersion") != kind.api_version:
+        raise Refused(f"apiVersion must be {kind.api_version} - at `$.apiVersion`")
+    # A key without a value ("status:" with all below commented out) is the same as no key, to kubectl too.
+    item = {field: value for field, value in item.items() if value is not None}
+    metadata = item.get("metadata")
+    if isinstance(metadata, dict):
+        _check_texts(metadata)
+        metadata = {field: value for field, value in metadata.items() if value is not None}
+        if kind.namespaced:
+            metadata["namespace"] = metadata.get("namespace") or DEFAULT_NAMESPACE
+        item["metadata"] = metadata
+    try:
+        value = msgspec.convert(item, kind.struct)
+    except msgspec.ValidationError as error:
+        raise Refused(str(error)) from None
+    if not _is_name(value.metadata.name):
+        raise Refused("not a DNS name - at `$.metadata.name`")
+    if kind.namespaced and not _is_name(value.metadata.namespace):
+        raise Refused("not a DNS name - at `$.metadata.namespace`")
+    return item if isinstance(value, Envelope) else value
+
+
+def _check_texts(metadata: Raw) -> None:
+    """Labels and annotations are where YAML turns an unquoted true or 1 into something else than text."""
+    for field in ("labels", "annotations"):
+        texts = metadata.get(field)
+        if not isinstance(texts, dict):
+            continue
+        for name, value in texts.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise Refused(
+                    f"Expected text, got {name!r}: {value!r:.80} - at `$.metadata.{field}[{name!r}]`; put it in quotes"
+                )

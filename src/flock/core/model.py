@@ -1,0 +1,175 @@
+"""The values everything else passes around: allocations as stored, and the few Kubernetes objects we read.
+
+Kubernetes structs mirror the API's JSON so that `msgspec` decodes, trims and type-checks in one step; unknown
+fields are ignored, and a type error names the field's path.  Everything is frozen.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+PREFIX = "flock.fritzlab.net"
+NO_MAP: Mapping[str, str] = {}
+
+State = Literal["pending", "committed"]
+
+
+def own_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in annotations.items() if key.startswith(f"{PREFIX}/")}
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One container's entry in allocations.json.
+
+    The first ten keys are the original's, in its order and spelling; what follows is ours, and absent in
+    entries the original wrote (then the pod was set up by it and is adopted as it is).
+    `pending`: addresses are picked, kernel work may be half done or half undone.  `committed`: the kernel has it.
+    """
+
+    container_id: str
+    namespace: str
+    pod_name: str
+    owner_uid: str
+    ip6: str = ""
+    ip4: str = ""
+    anycast: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    state: State
+    allocated_at: str
+    network: str = ""  # the CNI network's name: GC frees only its own
+    netns: str = ""
+    netns_id: str = ""  # "device:inode" of the namespace, tells a reused path from the pod's own
+    ifname: str = ""
+    host_interface: str = ""
+    mac: str = ""  # the pod side's; empty for a pod the original set up
+    mtu: int = 0
+    annotations: dict[str, str] = {}  # ours, as read at ADD; a later change needs a new pod
+    cools6: bool = False  # ip6 may come up again soon (composed by ip-algo, or a small pool): cool it down
+
+    @property
+    def pod(self) -> str:
+        return f"{self.namespace}/{self.pod_name}" if self.pod_name else self.container_id
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Addresses only this container may hold: the primaries and `addresses`, without repeats."""
+        return tuple(dict.fromkeys(a for a in (self.ip6, self.ip4, *self.addresses) if a))
+
+
+class Released(msgspec.Struct, frozen=True):
+    """An address that was freed and is cooling down."""
+
+    address: str
+    at: float  # seconds since the epoch; cool-down has to survive a restart
+
+
+# --- Kubernetes objects -------------------------------------------------------------------------------------
+
+
+class OwnerReference(msgspec.Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+    deletion_timestamp: str | None = None
+    resource_version: str = ""
+
+
+class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
+    container_port: int
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class Container(msgspec.Struct, frozen=True):
+    name: str = ""
+    image: str = ""
+    ports: tuple[ContainerPort, ...] | None = None
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    host_network: bool | None = None
+    containers: tuple[Container, ...] | None = None
+
+
+class Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class PodIP(msgspec.Struct, frozen=True):
+    ip: str = ""
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename={"pod_ips": "podIPs"}):
+    phase: str = ""
+    conditions: tuple[Condition, ...] | None = None
+    pod_ips: tuple[PodIP, ...] | None = None
+
+
+class Pod(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.metadata.namespace, self.metadata.name)
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.metadata.annotations or NO_MAP
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.metadata.labels or NO_MAP
+
+    @property
+    def ready(self) -> bool:
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
+
+    @property
+    def terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    metadata: Metadata
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.metadata.labels or NO_MAP
+
+
+class NodeSpec(msgspec.Struct, frozen=True, rename={"pod_cidrs": "podCIDRs", "unschedulable": "unschedulable"}):
+    unschedulable: bool | None = None
+    pod_cidrs: tuple[str, ...] | None = None
+
+
+class NodeAddress(msgspec.Struct, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    addresses: tuple[NodeAddress, ...] | None = None
+
+
+class Node(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def cordoned(self) -> bool:
+        return bool(self.spec.unschedulable)

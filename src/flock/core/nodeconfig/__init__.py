@@ -1,0 +1,59 @@
+"""NodeConfig: what an operator says about one node, checked and typed.
+
+`shape` holds the structs, `parse_node_config` makes them from the raw object (every field checked, every problem
+reported at once), `refusal` and `grants` answer what a pod may hold or announce.  All of it is pure: nothing the
+operator wrote reaches a template, the kernel or BIRD but through these types.
+"""
+
+from flock.core.nodeconfig.grants import grants, refusal
+from flock.core.nodeconfig.parse import parse_node_config
+from flock.core.nodeconfig.section import NodeConfigError
+from flock.core.nodeconfig.shape import (
+    BFD,
+    BGP,
+    OSPF,
+    Address,
+    Addresses,
+    Anycast,
+    Authentication,
+    Community,
+    Defaults,
+    Family,
+    GracefulRestart,
+    Grant,
+    ImportPolicy,
+    Network,
+    NodeConfig,
+    OSPFArea,
+    OSPFInterface,
+    PasswordSource,
+    Peer,
+    SecretRef,
+)
+
+__all__ = [
+    "BFD",
+    "BGP",
+    "OSPF",
+    "Address",
+    "Addresses",
+    "Anycast",
+    "Authentication",
+    "Community",
+    "Defaults",
+    "Family",
+    "GracefulRestart",
+    "Grant",
+    "ImportPolicy",
+    "Network",
+    "NodeConfig",
+    "NodeConfigError",
+    "OSPFArea",
+    "OSPFInterface",
+    "PasswordSource",
+    "Peer",
+    "SecretRef",
+    "grants",
+    "parse_node_config",
+    "refusal",
+]

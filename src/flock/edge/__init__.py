@@ -1,0 +1,1 @@
+"""Edges: thin code that touches the disk, the kernel, sockets and other programs."""

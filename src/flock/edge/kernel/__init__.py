@@ -1,0 +1,5 @@
+"""What we make of the kernel: pod links, host routes, neighbours, switches; and reading them back.
+
+`netns` enters namespaces, `podlink` sets one pod up and takes it down, `node` prepares the host and reads its facts,
+`observe` reads back what is ours, `monitor` tells when it changes, `threads` keeps all of it off the event loop.
+"""

@@ -1,0 +1,98 @@
+"""Tells when something that may be ours was taken away or changed.
+
+A netlink socket in the route groups, with a filter in the kernel that lets through deletions, link and address
+changes only: the routes, neighbours and addresses that every ADD creates do not even wake us up.
+"""
+
+import asyncio
+import ctypes
+import errno
+import socket
+import struct
+from collections.abc import Callable
+
+from flock.edge.netlink import wire as w
+from flock.edge.netlink.route import Link
+
+RTMGRP_LINK, RTMGRP_NEIGH = 0x1, 0x4
+RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE = 0x10, 0x40
+RTMGRP_IPV6_IFADDR, RTMGRP_IPV6_ROUTE = 0x100, 0x400
+GROUPS = RTMGRP_LINK | RTMGRP_NEIGH | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
+WANTED = (w.RTM_NEWLINK, w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELROUTE, w.RTM_DELNEIGH)
+SO_ATTACH_FILTER = 26
+BUFFER = 4 << 20  # a burst of 1000 DELs fits; an overrun only means that everything is looked at
+DRAIN = 1000  # datagrams per wake-up, so that a flood does not starve the loop
+
+
+class Event:
+    """What changed: a message type and the link it concerns; `link` is decoded for RTM_NEWLINK alone."""
+
+    __slots__ = ("index", "kind", "link")
+
+    def __init__(self, kind: int, index: int, link: Link | None) -> None:
+        self.kind = kind
+        self.index = index
+        self.link = link
+
+
+class Monitor:
+    """`on_event` is called for each event, `on_overrun` when some were lost; both on the loop, both must be quick."""
+
+    def __init__(self, *, on_event: Callable[[Event], None], on_overrun: Callable[[], None]) -> None:
+        self._on_event = on_event
+        self._on_overrun = on_overrun
+        self._socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE
+        )
+        _attach_filter(self._socket)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+        self._socket.bind((0, GROUPS))
+
+    def start(self) -> None:
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._drain)
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._socket.close()
+
+    def _drain(self) -> None:
+        for _ in range(DRAIN):
+            try:
+                data = self._socket.recv(65536)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.ENOBUFS:
+                    self._on_overrun()
+                    continue
+                raise
+            for kind, _, _, body in w.messages(data):
+                event = _decode(kind, body)
+                if event is not None:
+                    self._on_event(event)
+
+
+def _decode(kind: int, body: bytes) -> Event | None:
+    if kind == w.RTM_NEWLINK:
+        link = Link.decode(body)
+        return Event(kind, link.index, link)
+    if kind in (w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELNEIGH):
+        return Event(kind, struct.unpack_from("=i", body, 4)[0], None)
+    if kind == w.RTM_DELROUTE:
+        oif = w.attrs(body, 12).get(w.RTA_OIF)
+        return Event(kind, w.as_u32(oif) if oif else 0, None)
+    return None
+
+
+def _attach_filter(sock: socket.socket) -> None:
+    """Classic BPF: accept if nlmsg_type is wanted.  The load is big-endian, the header is in host order."""
+    load, jump_equal, accept, drop = 0x28, 0x15, (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)
+    program = [(load, 0, 0, 4)]
+    for position, kind in enumerate(WANTED):
+        program.append((jump_equal, len(WANTED) - position, 0, socket.htons(kind)))
+    program += [drop, accept]
+    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+    buffer = ctypes.create_string_buffer(code)
+    sock.setsockopt(
+        socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
+    )

@@ -1,0 +1,101 @@
+"""The node itself: forwarding switched on without losing its own default route, and the facts others need."""
+
+import ipaddress
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from flock.core.errors import KernelRefused
+from flock.core.facts import HostAddress, NodeFacts
+from flock.core.naming import is_host_interface
+from flock.edge.kernel.podlink import write_switch
+from flock.edge.netlink import route as r
+from flock.edge.netlink import wire as w
+from flock.edge.netlink.socket import Netlink
+
+DEFAULT_MTU = 1500
+RT_SCOPE_HOST = 254
+
+
+def enable_forwarding(sysctl: Path, *, ipv6: bool, ipv4: bool) -> list[str]:
+    """Returns what was changed.
+
+    A node that forwards ignores router advertisements unless accept_ra is 2; set after forwarding it would have
+    lost its default route already.  So accept_ra comes first, on every interface that listens to them now, and
+    never on pods' links.
+    """
+    changed: list[str] = []
+    if ipv6:
+        conf = sysctl / "ipv6" / "conf"
+        if not conf.is_dir():
+            raise KernelRefused(
+                "IPv6 is switched off in this kernel (ipv6.disable=1)",
+                details="remove spec.cidr6 from the NodeConfig, or enable IPv6",
+            )
+        for interface in sorted(os.listdir(conf)):  # noqa: PTH208
+            if interface in ("all", "default", "lo") or is_host_interface(interface):
+                continue
+            accepts = conf / interface / "accept_ra"
+            if _read(accepts) == "1":
+                changed += _set(accepts, "2")
+        changed += _set(conf / "all" / "forwarding", "1")
+    if ipv4:
+        changed += _set(sysctl / "ipv4" / "ip_forward", "1")
+    return changed
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""  # an interface that has just gone
+
+
+def _set(path: Path, value: str) -> list[str]:
+    if _read(path) == value:
+        return []
+    write_switch(str(path), value)
+    return [f"{path}={value}"]
+
+
+def read_facts(netlink: Netlink, *, node: str) -> NodeFacts:
+    names = {link.index: link.name for link in netlink.dump(r.dump_links(), r.Link.decode)}
+    found = []
+    for a in netlink.dump(r.dump_addresses(), r.Address.decode):
+        name = names.get(a.index, "")
+        if not a.address or is_host_interface(name) or (a.scope == RT_SCOPE_HOST and name == "lo"):
+            continue
+        found.append(HostAddress(name, ipaddress.ip_interface((a.address, a.length))))
+    return NodeFacts(node=node, addresses=tuple(sorted(found, key=lambda h: (h.interface, str(h.address)))))
+
+
+def uplink_mtu(netlink: Netlink, peers: Iterable[bytes]) -> int:
+    """The smallest MTU among the interfaces towards `peers`, else of the default route's, else 1500.
+
+    `peers` are packed addresses; one the kernel has no route to is passed over, and so is a pod's own link.
+    """
+    links = {link.index: link for link in netlink.dump(r.dump_links(), r.Link.decode)}
+
+    def mtu(index: int) -> int | None:
+        link = links.get(index)
+        return None if link is None or link.loopback or is_host_interface(link.name) else link.mtu
+
+    towards_peers = [mtu(_way_to(netlink, peer)) for peer in peers]
+    defaults = [
+        mtu(route.index)
+        for family in (w.AF_INET6, w.AF_INET)
+        for route in netlink.dump(r.dump_routes(family), r.Route.decode)
+        if route.length == 0
+    ]
+    for candidates in (towards_peers, defaults):
+        known = [m for m in candidates if m]
+        if known:
+            return min(known)
+    return DEFAULT_MTU
+
+
+def _way_to(netlink: Netlink, peer: bytes) -> int:
+    try:
+        return r.Route.decode(netlink.get(r.get_route(peer))).index
+    except KernelRefused:
+        return 0

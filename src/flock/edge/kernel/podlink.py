@@ -1,0 +1,310 @@
+"""One pod's link: made, configured, taken down.
+
+    node                                            pod
+    flockXXXXXXXX  02:66:6c:6f:63:6b  ── veth ──    eth0  0a:…            lo
+      fe80::1/64, no generated address                <ip6>/128 <ip4>/32    <anycast>/128|32
+      <ip6>/128, <ip4>/32 routes to it                <addresses>
+      permanent neighbours: <ip6>, <ip4>              default via fe80::1 and via 169.254.1.1 (onlink)
+                                                      permanent neighbours: both gateways
+
+`create` makes the bare pair; it carries no address, so it may exist before the allocation is durable.  `configure`
+does the rest in two batches.  Both may be repeated.  Nothing waits: no duplicate address detection, no resolution.
+"""
+
+import errno
+import ipaddress
+import os
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from flock.core.errors import Code, FlockError, KernelRefused
+from flock.core.faults import Point, faults
+from flock.core.model import Allocation
+from flock.core.naming import (
+    GATEWAY4,
+    GATEWAY6,
+    HOST_MAC,
+    PROTO_ANNOUNCE,
+    PROTO_POD,
+    ROUTE_METRIC,
+    alias,
+    host_interface,
+    is_host_interface,
+    pod_mac,
+)
+from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
+from flock.edge.netlink import route as r
+from flock.edge.netlink import wire as w
+from flock.edge.netlink.socket import Netlink
+
+GATEWAY6_BYTES = ipaddress.IPv6Address(GATEWAY6).packed
+GATEWAY4_BYTES = ipaddress.IPv4Address(GATEWAY4).packed
+LOOPBACK_INDEX = 1  # in every namespace
+
+Announced = Collection[str]
+Claimed = Callable[[str], bool]
+
+
+def packed(address: str) -> bytes:
+    return ipaddress.ip_address(address).packed
+
+
+def host_name(allocation: Allocation) -> str:
+    return allocation.host_interface or host_interface(allocation.container_id)
+
+
+def primaries(allocation: Allocation) -> list[str]:
+    return [a for a in (allocation.ip6, allocation.ip4) if a]
+
+
+@dataclass(slots=True)
+class Wire:
+    """A created pair, on its way to being configured.  Whoever holds it closes it."""
+
+    host_index: int
+    pod_index: int
+    pod: Netlink
+    netns_id: str
+
+    def close(self) -> None:
+        self.pod.close()
+
+
+class PodLinks:
+    """Belongs to the thread that made it: it steps into pods' namespaces and back."""
+
+    def __init__(self, *, sysctl: Path) -> None:
+        self.host = Netlink()
+        self.home = own_netns()
+        self._sysctl = str(sysctl)
+
+    # --- setting up ---
+
+    def create(self, allocation: Allocation, *, claimed: Claimed) -> Wire:
+        """The bare veth pair.  `claimed(name)`: another container of the store uses that host interface.
+
+        Something of ours that stands in the way and that nobody claims is left over, and is replaced.
+        """
+        name = host_name(allocation)
+        namespace = open_netns(allocation.netns)
+        try:
+            if namespace.id == self.home.id:
+                raise FlockError(
+                    f"CNI_NETNS: {allocation.netns} is the node's own network namespace",
+                    code=Code.NODE_NETNS,
+                    details="flock attaches pods with a namespace of their own; host-network pods need no CNI",
+                )
+            with inside(namespace, home=self.home):
+                pod = Netlink()
+                try:
+                    self._create_pair(allocation, name, namespace, pod, claimed)
+                    peer = self._must_exist(pod, allocation.ifname)
+                    if allocation.ip6:
+                        self._enable_ipv6(allocation)
+                except BaseException:
+                    pod.close()
+                    raise
+            host = self._must_exist(self.host, name)
+        finally:
+            namespace.close()
+        return Wire(host, peer, pod, namespace.id)
+
+    def _create_pair(self, allocation: Allocation, name: str, namespace: Netns, pod: Netlink, claimed: Claimed) -> None:
+        request = r.create_veth(
+            name=name,
+            mac=HOST_MAC,
+            mtu=allocation.mtu,
+            peer_name=allocation.ifname,
+            peer_mac=pod_mac(allocation.container_id),
+            peer_netns_fd=namespace.fd,
+        )
+        try:
+            self.host.run([request])
+        except KernelRefused as refused:
+            if refused.errno != errno.EEXIST:
+                raise
+            self._clear_the_way(allocation, name, pod, claimed)
+            self.host.run([request])
+
+    def _clear_the_way(self, allocation: Allocation, name: str, pod: Netlink, claimed: Claimed) -> None:
+        stale = self.host.link(name)
+        if stale is not None:
+            self.host.run([r.delete_link(stale.index)], ignore=[errno.ENODEV])
+        taken = pod.link(allocation.ifname)
+        if taken is None:
+            return
+        other_end = self.host.link(taken.peer_index) if taken.kind == "veth" and taken.peer_index else None
+        ours = (
+            other_end is not None
+            and is_host_interface(other_end.name)
+            and other_end.peer_index == taken.index
+            and not claimed(other_end.name)
+        )
+        if not ours:
+            raise FlockError(
+                f"CNI_IFNAME: interface {allocation.ifname} exists in {allocation.netns} and is not ours",
+                code=Code.INTERFACE_TAKEN,
+                details="another plugin or container uses this namespace; give flock another interface name",
+            )
+        assert other_end is not None
+        self.host.run([r.delete_link(other_end.index)], ignore=[errno.ENODEV])
+
+    @staticmethod
+    def _must_exist(netlink: Netlink, name: str) -> int:
+        link = netlink.link(name)
+        if link is None:
+            raise KernelRefused(f"link {name} vanished while it was set up", errno=errno.ENODEV)
+        return link.index
+
+    def _enable_ipv6(self, allocation: Allocation) -> None:
+        """Inside the pod: IPv6 on where a runtime switched it off, and no router advertisements."""
+        conf = f"{self._sysctl}/ipv6/conf"
+        if not os.path.isdir(conf):  # noqa: PTH112 - on the ADD path
+            raise KernelRefused(
+                "IPv6 is switched off in this kernel (ipv6.disable=1)",
+                details="set spec.defaults.ipv6 to false in the NodeConfig, or enable IPv6",
+            )
+        for interface in (allocation.ifname, "lo"):
+            write_switch(f"{conf}/{interface}/disable_ipv6", "0")
+        write_switch(f"{conf}/{allocation.ifname}/accept_ra", "0")
+
+    def configure(self, wire: Wire, allocation: Allocation, *, announced: Announced) -> None:
+        """Host side first: when the pod side comes up, everything a first packet needs is there."""
+        if allocation.ip6:
+            prepare_host_side(self._sysctl, host_name(allocation))
+        self.host.run(host_side(wire.host_index, allocation, announced))
+        faults.reach(Point.ADD_HOST_SIDE)
+        wire.pod.run(pod_side(wire.pod_index, allocation))
+        faults.reach(Point.ADD_POD_SIDE)
+
+    def is_intact(self, allocation: Allocation, netns: str) -> bool:
+        """Is the link there, and is `netns` the namespace it leads to?  Raises if `netns` is no namespace."""
+        namespace = open_netns(netns)
+        namespace.close()
+        if allocation.netns_id and namespace.id != allocation.netns_id:
+            return False
+        link = self.host.link(host_name(allocation))
+        return link is not None and link.up
+
+    # --- taking down ---
+
+    def detach(self, allocations: Collection[Allocation]) -> dict[str, FlockError | OSError]:
+        """Delete the links of all at once; what is gone already is fine.  Returns failures by container.
+
+        Deleting a link takes its addresses, routes and neighbours along and touches no other link's, so a late
+        DEL never harms the sandbox that holds the same address now.
+        """
+        try:
+            for allocation in allocations:
+                self._clear_loopback(allocation)
+            links = [self.host.link(host_name(a)) for a in allocations]
+            self.delete_links([link.index for link in links if link is not None])
+        except (FlockError, OSError) as error:
+            if len(allocations) == 1:
+                return {a.container_id: error for a in allocations}
+            return {k: v for a in allocations for k, v in self.detach([a]).items()}  # one must not fail the others
+        return {}
+
+    def delete_links(self, indexes: Collection[int]) -> None:
+        """One deletion waits some 20 ms for the kernel's grace periods; a group of any size waits as long."""
+        gone = [errno.ENODEV]
+        if len(indexes) == 1:
+            self.host.run([r.delete_link(index) for index in indexes], ignore=gone)
+        elif indexes:
+            # A number nobody else has: deleting by group takes whatever is in it.
+            group = random.SystemRandom().randrange(1 << 30, 1 << 31)
+            self.host.run([r.set_group(index, group) for index in indexes], ignore=gone)
+            self.host.run([r.delete_group(group)], ignore=gone)
+
+    def _clear_loopback(self, allocation: Allocation) -> None:
+        """Anycast addresses sit on the pod's `lo`, which outlives the link if the namespace does."""
+        if not allocation.anycast or not allocation.netns:
+            return
+        try:
+            namespace = open_netns(allocation.netns)
+        except FlockError:
+            return
+        try:
+            if allocation.netns_id and namespace.id != allocation.netns_id:
+                return
+            with inside(namespace, home=self.home):
+                pod = Netlink()
+            with pod:
+                requests = [r.delete_address(LOOPBACK_INDEX, a, 8 * len(a)) for a in map(packed, allocation.anycast)]
+                pod.run(requests, ignore=[errno.EADDRNOTAVAIL, errno.ENODEV])
+        finally:
+            namespace.close()
+
+
+# --- the messages ---------------------------------------------------------------------------------------------
+
+
+def host_side(index: int, allocation: Allocation, announced: Announced) -> list[r.Request]:
+    requests = [r.describe_host_side(index, alias=alias(pod=allocation.pod, container_id=allocation.container_id))]
+    if allocation.ip6:
+        requests.append(r.add_address(index, GATEWAY6_BYTES, 64))
+    requests.append(r.set_up(index))
+    requests += map(r.add_route, host_routes(index, allocation, announced))
+    requests += host_neighbours(index, allocation)
+    return requests
+
+
+def host_routes(index: int, allocation: Allocation, announced: Announced) -> list[r.Route]:
+    return [
+        r.host_route(
+            packed(address),
+            index=index,
+            protocol=PROTO_ANNOUNCE if address in announced else PROTO_POD,
+            metric=ROUTE_METRIC,
+        )
+        for address in primaries(allocation)
+    ]
+
+
+def host_neighbours(index: int, allocation: Allocation) -> list[r.Request]:
+    if not allocation.mac:  # set up by the original: its pods resolve, and their addresses are not known to us
+        return []
+    mac = bytes.fromhex(allocation.mac.replace(":", ""))
+    return [r.add_neighbour(index, packed(address), mac) for address in primaries(allocation)]
+
+
+def pod_side(index: int, allocation: Allocation) -> list[r.Request]:
+    requests = [r.set_up(LOOPBACK_INDEX), r.set_up(index)]
+    on_eth0 = dict.fromkeys((*primaries(allocation), *allocation.addresses))
+    requests += [r.add_address(index, a, 8 * len(a)) for a in map(packed, on_eth0)]
+    requests += [r.add_address(LOOPBACK_INDEX, a, 8 * len(a)) for a in map(packed, allocation.anycast)]
+    for gateway, fam, wanted in (
+        (GATEWAY6_BYTES, w.AF_INET6, allocation.ip6),
+        (GATEWAY4_BYTES, w.AF_INET, allocation.ip4),
+    ):
+        if wanted:
+            requests.append(r.add_neighbour(index, gateway, HOST_MAC))
+            default = r.Route(fam, b"", 0, index=index, gateway=gateway, onlink=True)
+            requests.append(r.add_route(default))
+    return requests
+
+
+def prepare_host_side(sysctl: str, name: str) -> None:
+    """Host side, before it goes up: IPv6 on even where the node's default is off, and pods advertise no routes."""
+    write_switch(f"{sysctl}/ipv6/conf/{name}/disable_ipv6", "0")
+    write_switch(f"{sysctl}/ipv6/conf/{name}/accept_ra", "0")
+
+
+def write_switch(path: str, value: str) -> None:
+    """Write a sysctl unless it has that value already: a read costs less than a write, and may be all we may do."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if os.read(fd, 16).strip() == value.encode():
+                return
+        finally:
+            os.close(fd)
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, value.encode())
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise KernelRefused(f"cannot set {path} to {value}: {error.strerror}", errno=error.errno or 0) from None

@@ -1,0 +1,106 @@
+"""The kernel, off the event loop.
+
+A netlink request is worked off inside the send and may wait for a lock that all of the host's network
+configuration shares, so it never runs on the loop.  Two threads, each with sockets of its own: one sets pods up,
+the other does what takes long (deletions, dumps), so that a burst of DELs does not hold up an ADD.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from flock.core.facts import NodeFacts
+from flock.core.model import Allocation
+from flock.edge.kernel import node, observe, podcheck
+from flock.edge.kernel.podlink import Announced, Claimed, PodLinks, Wire, prepare_host_side
+from flock.edge.netlink.route import Request
+
+T = TypeVar("T")
+
+
+class _Thread:
+    """One thread and the PodLinks that belong to it."""
+
+    def __init__(self, name: str, sysctl: Path) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._links = self._executor.submit(PodLinks, sysctl=sysctl).result()
+
+    async def run(self, work: Callable[[PodLinks], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, self._links)
+
+    def close(self) -> None:
+        self._executor.shutdown()
+
+
+class Kernel:
+    """Every method may raise KernelRefused; all may run concurrently."""
+
+    def __init__(self, *, sysctl: Path) -> None:
+        self._sysctl = sysctl
+        self._fast = _Thread("attach", sysctl)
+        self._slow = _Thread("kernel", sysctl)
+        self._doomed: list[tuple[Allocation, asyncio.Future[None]]] = []
+        self._reaper: asyncio.Task[None] | None = None
+
+    async def create(self, allocation: Allocation, *, claimed: Claimed) -> Wire:
+        return await self._fast.run(lambda links: links.create(allocation, claimed=claimed))
+
+    async def configure(self, wire: Wire, allocation: Allocation, *, announced: Announced) -> None:
+        await self._fast.run(lambda links: links.configure(wire, allocation, announced=announced))
+
+    async def is_intact(self, allocation: Allocation, netns: str) -> bool:
+        return await self._fast.run(lambda links: links.is_intact(allocation, netns))
+
+    async def detach(self, allocation: Allocation) -> None:
+        """Take a pod's link down.  Calls that come while a deletion is under way share the next one."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._doomed.append((allocation, done))
+        if self._reaper is None:
+            self._reaper = loop.create_task(self._reap())
+        await done
+
+    async def _reap(self) -> None:
+        while self._doomed:
+            batch, self._doomed = self._doomed, []
+            doomed = [allocation for allocation, _ in batch]
+            failures = await self._slow.run(lambda links, d=doomed: links.detach(d))  # type: ignore[misc]
+            for allocation, done in batch:
+                if done.cancelled():
+                    continue
+                failure = failures.get(allocation.container_id)
+                if failure is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(failure)
+        self._reaper = None
+
+    async def prepare_host_side(self, name: str) -> None:
+        await self._slow.run(lambda _: prepare_host_side(str(self._sysctl), name))
+
+    async def delete_links(self, indexes: Collection[int]) -> None:
+        await self._slow.run(lambda links: links.delete_links(indexes))
+
+    async def apply(self, requests: list[Request], *, ignore: Collection[int] = ()) -> None:
+        await self._slow.run(lambda links: links.host.run(requests, ignore=tuple(ignore)))
+
+    async def observe(self) -> observe.Observed:
+        return await self._slow.run(lambda links: observe.observe(links.host))
+
+    async def pod_differences(self, allocation: Allocation, netns: str) -> list[str]:
+        return await self._slow.run(lambda links: podcheck.pod_differences(links, allocation, netns))
+
+    async def facts(self, node_name: str) -> NodeFacts:
+        return await self._slow.run(lambda links: node.read_facts(links.host, node=node_name))
+
+    async def uplink_mtu(self, peers: Iterable[bytes]) -> int:
+        return await self._slow.run(lambda links: node.uplink_mtu(links.host, peers))
+
+    async def enable_forwarding(self, *, ipv6: bool, ipv4: bool) -> list[str]:
+        return await self._slow.run(lambda _: node.enable_forwarding(self._sysctl, ipv6=ipv6, ipv4=ipv4))
+
+    def close(self) -> None:
+        self._fast.close()
+        self._slow.close()

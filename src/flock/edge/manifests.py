@@ -1,0 +1,312 @@
+"""A directory of manifests as the source of cluster objects: no API server, the same YAML.
+
+Files are read when the kernel says that they changed, never by polling, and a file is one unit: what it holds
+replaces what it held.  A file that cannot be read as objects keeps all it had, an object that is refused keeps its
+last good version (invariant 7); both are shown in `problems` until the file is mended.  Of an object found in several
+files the one in the last file by name counts.
+
+A file just being written is left alone until its writer closes it; renames, links and the symbolic links a mounted
+ConfigMap is made of (`..data` swapped under unchanged names) are taken at once.  What happens behind a symbolic link
+that leads out of the directory is not seen.
+
+When the directory itself goes away, everything stays in force until it is back: that is a lost source, not an order
+to forget all pods.
+"""
+
+import asyncio
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flock.core.errors import FlockError
+from flock.core.manifest import Object, ObjectKey, Unreadable, parse_manifest
+from flock.core.model import Namespace, Node, Pod
+from flock.edge import inotify
+from flock.edge.inotify import Inotify
+from flock.edge.source import PodKey, Problem
+
+SUFFIXES = (".yaml", ".yml", ".json")
+CONFIGMAP_LINK = "..data"
+# Parsed on the event loop at about 2 MiB/s: a file of this size holds 10,000 small pods and up a second or two.
+MAX_BYTES = 4 << 20
+# Only while something that is there cannot be watched or read: no notice tells when that has changed.
+RETRY_SECONDS = 1.0
+
+GONE = inotify.DELETE_SELF | inotify.MOVE_SELF | inotify.UNMOUNT | inotify.IGNORED
+CHANGES = inotify.CLOSE_WRITE | inotify.CREATE | inotify.DELETE | inotify.MOVED_FROM | inotify.MOVED_TO
+IN_DIRECTORY = CHANGES | inotify.DELETE_SELF | inotify.MOVE_SELF | inotify.ONLYDIR
+IN_PARENT = inotify.CREATE | inotify.MOVED_TO | inotify.DELETE_SELF | inotify.MOVE_SELF | inotify.ONLYDIR
+
+
+class File(msgspec.Struct, frozen=True):
+    """What one file contributes, and by which text."""
+
+    digest: bytes = b""
+    objects: Mapping[ObjectKey, Object] = {}
+    problems: tuple[str, ...] = ()
+
+
+NOTHING = File()
+
+
+class ManifestSource:
+    """Implements `flock.edge.source.Source`."""
+
+    def __init__(self, directory: Path, *, node: str) -> None:
+        self._directory = directory
+        self._node_name = node
+        self._callbacks: list[Callable[[], None]] = []
+        self._synced = False
+        self._problem: str | None = None  # with the directory itself
+        self._files: dict[str, File] = {}
+        self._holders: dict[ObjectKey, set[str]] = {}  # the files an object is in
+        self._contested: set[ObjectKey] = set()  # those in more than one
+        self._pods: dict[PodKey, Pod] = {}
+        self._namespaces: dict[str, Namespace] = {}
+        self._network_policies: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self._node: dict[str, Node] = {}
+        self._node_config: dict[str, Mapping[str, Any]] = {}
+        self._slots: dict[str, dict[Any, Any]] = {
+            "Pod": self._pods,
+            "Namespace": self._namespaces,
+            "NetworkPolicy": self._network_policies,
+            "Node": self._node,
+            "NodeConfig": self._node_config,
+        }
+        self._inotify: Inotify | None = None
+        self._watch = self._parent_watch = -1
+        self._retry: asyncio.TimerHandle | None = None
+
+    requires_pods = False  # a container without a manifest gets the node's defaults
+
+    @property
+    def synced(self) -> bool:
+        return self._synced
+
+    @property
+    def pods(self) -> Mapping[PodKey, Pod]:
+        return self._pods
+
+    @property
+    def namespaces(self) -> Mapping[str, Namespace]:
+        return self._namespaces
+
+    @property
+    def network_policies(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+        return self._network_policies
+
+    @property
+    def node(self) -> Node | None:
+        return self._node.get(self._node_name)
+
+    @property
+    def node_config(self) -> Mapping[str, Any] | None:
+        return self._node_config.get(self._node_name)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        found = [Problem(str(self._directory), self._problem)] if self._problem else []
+        for name, file in sorted(self._files.items()):
+            found += [Problem(str(self._directory / name), problem) for problem in file.problems]
+        for key in sorted(self._contested):
+            *overruled, last = sorted(self._holders[key])
+            message = f"{key}: also in {', '.join(overruled)}; this file comes last by name and counts"
+            found.append(Problem(str(self._directory / last), message))
+        return tuple(found)
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    async def start(self) -> None:
+        self._tell_if(self._attach())
+
+    async def pod(self, namespace: str, name: str, *, uid: str) -> Pod | None:
+        """Never waits: a manifest finished before the call is taken in, and nothing says that another will come."""
+        self.refresh()
+        pod = self._pods.get((namespace, name))
+        if pod is not None and uid and pod.metadata.uid and uid != pod.metadata.uid:
+            return None
+        return pod
+
+    async def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._inotify is not None:
+            asyncio.get_running_loop().remove_reader(self._inotify)
+            self._inotify.close()
+            self._inotify = None
+
+    # --- noticing -------------------------------------------------------------------------------------------
+
+    def _tell_if(self, changed: bool) -> None:
+        if changed:
+            for callback in self._callbacks:
+                asyncio.get_running_loop().call_soon(callback)
+
+    def refresh(self) -> None:
+        """Everything that has happened until now, as one change."""
+        if self._inotify is None:
+            return
+        there: dict[str, bool] = {}  # the names something happened to, and whether they outlived it
+        afresh = False
+        for event in self._inotify.pending():
+            if event.mask & inotify.OVERFLOW:
+                afresh = True
+            elif event.watch == self._parent_watch:
+                afresh |= event.name == self._directory.name or bool(event.mask & GONE)
+            elif event.watch != self._watch:
+                continue  # the rest of a watch that was given up
+            elif event.mask & GONE or event.name == CONFIGMAP_LINK:
+                afresh = True
+            elif _is_manifest(event.name) and not (event.mask & inotify.CREATE and self._has_writer(event.name)):
+                there[event.name] = not event.mask & (inotify.DELETE | inotify.MOVED_FROM)
+        # Without the directory, a file that was deleted before is told from one that went with it by its notice.
+        changed = self._reload({name for name in there if not afresh or not there[name]})
+        if afresh:
+            changed |= self._attach()
+        self._tell_if(changed)
+
+    def _has_writer(self, name: str) -> bool:
+        """A name that has just appeared: a new file, whose writer will close it, or a link to a finished one?"""
+        try:
+            status = (self._directory / name).lstat()
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+    def _attach(self) -> bool:
+        """Watch the directory and read all of it, or wait for it; returns whether anything changed."""
+        before, self._problem = self._problem, None
+        changed = False
+        try:
+            if self._inotify is None:
+                self._inotify = Inotify()
+                asyncio.get_running_loop().add_reader(self._inotify, self.refresh)
+            if self._watch_directory(self._inotify):
+                present = {entry.name for entry in os.scandir(self._directory) if _is_manifest(entry.name)}
+                changed = self._reload(present | self._files.keys())
+                self._synced = True
+            else:
+                self._problem = "no such directory; waiting for it"
+        except OSError as error:
+            self._problem = f"cannot be read: {error.strerror}"
+            self._retry_later()
+        return changed or self._problem != before
+
+    def _retry_later(self) -> None:
+        if self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._attach_again)
+
+    def _attach_again(self) -> None:
+        self._retry = None
+        self._tell_if(self._attach())
+
+    def _watch_directory(self, notices: Inotify) -> bool:
+        """False if the directory is absent and its parent watched instead; OSError if neither is possible."""
+        for watch in (self._watch, self._parent_watch):
+            notices.unwatch(watch)
+        self._watch = self._parent_watch = -1
+        try:
+            self._watch = notices.watch(self._directory, IN_DIRECTORY)
+        except FileNotFoundError:
+            if self._directory.is_symlink():
+                raise  # its target appears elsewhere than in the parent
+        else:
+            return True
+        self._parent_watch = notices.watch(self._directory.parent, IN_PARENT)
+        try:  # again, for it may have appeared before the parent was watched
+            self._watch = notices.watch(self._directory, IN_DIRECTORY)
+        except FileNotFoundError:
+            return False
+        notices.unwatch(self._parent_watch)
+        return True
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def _reload(self, names: set[str]) -> bool:
+        changed = [self._replace(name, self._read(name)) for name in sorted(names)]
+        return any(changed)
+
+    def _read(self, name: str) -> File:
+        """The file's present contribution; NOTHING if it is gone or a folder."""
+        last = self._files.get(name, NOTHING)
+        try:
+            data = _content(self._directory / name)
+            if data is None:
+                return NOTHING
+            digest = hashlib.blake2b(data).digest()
+            if digest == last.digest:
+                return last
+            manifest = parse_manifest(data, node=self._node_name)
+        except OSError as error:
+            self._retry_later()
+            return File(objects=last.objects, problems=(f"cannot be read: {error.strerror}",))
+        except FlockError as error:
+            return File(objects=last.objects, problems=(error.msg,))
+        refused = manifest.refused.keys()
+        # A refused object without a readable name may be any of its kind.
+        kept = {
+            key: value for key, value in last.objects.items() if refused & {key, ObjectKey(key.kind, "", "")}
+        }
+        refusals = (f"{key}: {problem}" for key, problem in manifest.refused.items())
+        return File(digest, {**kept, **manifest.objects}, (*refusals, *manifest.warnings))
+
+    def _replace(self, name: str, new: File) -> bool:
+        """Put a file's contribution in the place of its last one; costs what differs."""
+        old = self._files.get(name, NOTHING)
+        if new is NOTHING:
+            self._files.pop(name, None)
+        else:
+            self._files[name] = new
+        different = {
+            key for key in old.objects.keys() | new.objects.keys() if old.objects.get(key) != new.objects.get(key)
+        }
+        for key in different:
+            holders = self._holders.setdefault(key, set())
+            (holders.add if key in new.objects else holders.discard)(name)
+            self._settle(key, holders)
+        return bool(different) or old.problems != new.problems
+
+    def _settle(self, key: ObjectKey, holders: set[str]) -> None:
+        """Let the last file by name decide on the object."""
+        slots = self._slots[key.kind]
+        slot = (key.namespace, key.name) if key.namespace else key.name
+        if holders:
+            slots[slot] = self._files[max(holders)].objects[key]
+        else:
+            del self._holders[key]
+            slots.pop(slot, None)
+        (self._contested.add if len(holders) > 1 else self._contested.discard)(key)
+
+
+def _is_manifest(name: str) -> bool:
+    """Dotfiles are editors' and ConfigMaps' own; their other temporary names have no such suffix."""
+    return name.endswith(SUFFIXES) and not name.startswith(".")
+
+
+def _content(path: Path) -> bytes | None:
+    """The file's bytes; None if there is no such file or it is a folder.  Raises OSError, Unreadable."""
+    try:
+        # Not blocking, so that a FIFO with this name cannot hang the agent.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise OSError(errno.ENOENT, "the link leads nowhere") from None
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable("not a regular file")
+        if status.st_size > MAX_BYTES:
+            raise Unreadable(f"more than {MAX_BYTES} bytes")
+        return os.read(descriptor, MAX_BYTES)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,311 @@
+"""One function per rtnetlink message we send, and one struct per object we read back.
+
+Every constructor returns a `Request`: what to send, and a short text for the error message if the kernel
+refuses.  Addresses are packed bytes (4 or 16), the caller's family follows from their length.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flock.edge.netlink import wire as w
+
+_IFINFO = struct.Struct("=BBHiII")
+_IFADDR = struct.Struct("=BBBBI")
+_RTMSG = struct.Struct("=BBBBBBBBI")
+_NDMSG = struct.Struct("=BBHiHBB")
+
+
+_HOST_SIDE_SWITCHES = w.nested(
+    w.AF_INET,
+    w.nested(
+        w.IFLA_INET_CONF,
+        w.attr(w.IPV4_DEVCONF_FORWARDING, w.u32(1)),
+        w.attr(w.IPV4_DEVCONF_PROXY_ARP, w.u32(1)),
+    ),
+)
+
+
+class Request(NamedTuple):
+    what: str
+    kind: int
+    flags: int
+    body: bytes
+
+
+def family(address: bytes) -> int:
+    return w.AF_INET6 if len(address) == 16 else w.AF_INET
+
+
+def _link_body(index: int, *attributes: bytes, flags: int = 0, change: int = 0) -> bytes:
+    return _IFINFO.pack(w.AF_UNSPEC, 0, 0, index, flags, change) + b"".join(attributes)
+
+
+# --- links --------------------------------------------------------------------------------------------------
+
+
+def create_veth(*, name: str, mac: bytes, mtu: int, peer_name: str, peer_mac: bytes, peer_netns_fd: int) -> Request:
+    """Both ends at once, the peer already inside the other namespace: nothing is ever moved."""
+    peer = _link_body(
+        0,
+        w.text(w.IFLA_IFNAME, peer_name),
+        w.attr(w.IFLA_MTU, w.u32(mtu)),
+        w.attr(w.IFLA_ADDRESS, peer_mac),
+        w.attr(w.IFLA_NET_NS_FD, w.u32(peer_netns_fd)),
+    )
+    body = _link_body(
+        0,
+        w.text(w.IFLA_IFNAME, name),
+        w.attr(w.IFLA_MTU, w.u32(mtu)),
+        w.attr(w.IFLA_ADDRESS, mac),
+        w.nested(
+            w.IFLA_LINKINFO,
+            w.text(w.IFLA_INFO_KIND, "veth"),
+            w.nested(w.IFLA_INFO_DATA, w.attr(w.VETH_INFO_PEER, peer)),
+        ),
+    )
+    return Request(f"create link {name}", w.RTM_NEWLINK, w.NLM_F_CREATE | w.NLM_F_EXCL, body)
+
+
+def describe_host_side(index: int, *, alias: str) -> Request:
+    """Alias, no generated IPv6 address, and the IPv4 switches a host side needs; before the link goes up."""
+    body = _link_body(
+        index,
+        w.text(w.IFLA_IFALIAS, alias),
+        w.nested(
+            w.IFLA_AF_SPEC,
+            _HOST_SIDE_SWITCHES,
+            w.nested(w.AF_INET6, w.attr(w.IFLA_INET6_ADDR_GEN_MODE, bytes([w.ADDR_GEN_MODE_NONE]))),
+        ),
+    )
+    return Request("describe the host side", w.RTM_NEWLINK, 0, body)
+
+
+def set_ipv4_switches(index: int) -> Request:
+    body = _link_body(index, w.nested(w.IFLA_AF_SPEC, _HOST_SIDE_SWITCHES))
+    return Request("set forwarding and proxy_arp", w.RTM_NEWLINK, 0, body)
+
+
+def set_alias(index: int, alias: str) -> Request:
+    return Request("set the link's alias", w.RTM_NEWLINK, 0, _link_body(index, w.text(w.IFLA_IFALIAS, alias)))
+
+
+def set_mac(index: int, mac: bytes) -> Request:
+    return Request("set the link's address", w.RTM_NEWLINK, 0, _link_body(index, w.attr(w.IFLA_ADDRESS, mac)))
+
+
+def set_up(index: int) -> Request:
+    return Request("set the link up", w.RTM_NEWLINK, 0, _link_body(index, flags=w.IFF_UP, change=w.IFF_UP))
+
+
+def set_group(index: int, group: int) -> Request:
+    return Request("set the link's group", w.RTM_NEWLINK, 0, _link_body(index, w.attr(w.IFLA_GROUP, w.u32(group))))
+
+
+def delete_link(index: int) -> Request:
+    return Request("delete the link", w.RTM_DELLINK, 0, _link_body(index))
+
+
+def delete_group(group: int) -> Request:
+    return Request("delete links by group", w.RTM_DELLINK, 0, _link_body(0, w.attr(w.IFLA_GROUP, w.u32(group))))
+
+
+def get_link(name: str) -> Request:
+    body = _link_body(0, w.text(w.IFLA_IFNAME, name), w.attr(w.IFLA_EXT_MASK, w.u32(w.RTEXT_FILTER_SKIP_STATS)))
+    return Request(f"look up link {name}", w.RTM_GETLINK, 0, body)
+
+
+def get_link_by_index(index: int) -> Request:
+    body = _link_body(index, w.attr(w.IFLA_EXT_MASK, w.u32(w.RTEXT_FILTER_SKIP_STATS)))
+    return Request(f"look up link {index}", w.RTM_GETLINK, 0, body)
+
+
+def dump_links() -> Request:
+    body = _link_body(0, w.attr(w.IFLA_EXT_MASK, w.u32(w.RTEXT_FILTER_SKIP_STATS)))
+    return Request("list links", w.RTM_GETLINK, w.NLM_F_ROOT_MATCH, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    index: int
+    name: str
+    up: bool
+    loopback: bool
+    mac: bytes
+    mtu: int
+    alias: str
+    kind: str
+    peer_index: int  # a veth's other end, in the namespace netns_id; 0 if none
+    forwards: bool  # IPv4 forwarding and proxy_arp, as a host side needs them
+
+    @staticmethod
+    def decode(body: bytes) -> "Link":
+        _, _, _, index, flags, _ = _IFINFO.unpack_from(body)
+        a = w.attrs(body, _IFINFO.size)
+        info = w.attrs(a.get(w.IFLA_LINKINFO, b""))
+        inet = w.attrs(w.attrs(a.get(w.IFLA_AF_SPEC, b"")).get(w.AF_INET, b"")).get(w.IFLA_INET_CONF, b"")
+        return Link(
+            index=index,
+            name=w.as_text(a.get(w.IFLA_IFNAME, b"")),
+            up=bool(flags & w.IFF_UP),
+            loopback=bool(flags & w.IFF_LOOPBACK),
+            mac=a.get(w.IFLA_ADDRESS, b""),
+            mtu=w.as_u32(a[w.IFLA_MTU]) if w.IFLA_MTU in a else 0,
+            alias=w.as_text(a.get(w.IFLA_IFALIAS, b"")),
+            kind=w.as_text(info.get(w.IFLA_INFO_KIND, b"")),
+            peer_index=w.as_u32(a[w.IFLA_LINK]) if w.IFLA_LINK in a else 0,
+            forwards=all(_devconf(inet, which) for which in (w.IPV4_DEVCONF_FORWARDING, w.IPV4_DEVCONF_PROXY_ARP)),
+        )
+
+
+def _devconf(array: bytes, which: int) -> int:
+    """The kernel lists its per-link switches as an array of u32, numbered from 1."""
+    offset = 4 * (which - 1)
+    return w.as_u32(array[offset : offset + 4]) if len(array) >= offset + 4 else 0
+
+
+# --- addresses ----------------------------------------------------------------------------------------------
+
+
+def _address_body(index: int, address: bytes, length: int) -> bytes:
+    body = _IFADDR.pack(family(address), length, 0, w.RT_SCOPE_UNIVERSE, index)
+    body += w.attr(w.IFA_LOCAL, address) + w.attr(w.IFA_ADDRESS, address)
+    if len(address) == 16:
+        body += w.attr(w.IFA_FLAGS, w.u32(w.IFA_F_NODAD))
+    return body
+
+
+def add_address(index: int, address: bytes, length: int) -> Request:
+    """Without duplicate address detection, which costs seconds: uniqueness is our own business."""
+    flags = w.NLM_F_CREATE | w.NLM_F_REPLACE
+    return Request("add an address", w.RTM_NEWADDR, flags, _address_body(index, address, length))
+
+
+def delete_address(index: int, address: bytes, length: int) -> Request:
+    return Request("delete an address", w.RTM_DELADDR, 0, _address_body(index, address, length))
+
+
+def dump_addresses() -> Request:
+    return Request("list addresses", w.RTM_GETADDR, w.NLM_F_ROOT_MATCH, _IFADDR.pack(0, 0, 0, 0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    index: int
+    address: bytes
+    length: int
+    scope: int
+    flags: int
+
+    @staticmethod
+    def decode(body: bytes) -> "Address":
+        _, length, flags, scope, index = _IFADDR.unpack_from(body)
+        a = w.attrs(body, _IFADDR.size)
+        address = a.get(w.IFA_LOCAL) or a.get(w.IFA_ADDRESS, b"")
+        return Address(index, address, length, scope, w.as_u32(a[w.IFA_FLAGS]) if w.IFA_FLAGS in a else flags)
+
+
+# --- routes -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A unicast route in the main table with at most one next hop.  `dst` is empty for the default route."""
+
+    family: int
+    dst: bytes
+    length: int
+    index: int = 0
+    gateway: bytes = b""
+    protocol: int = w.RTPROT_STATIC
+    metric: int = 0
+    onlink: bool = False
+    kind: int = w.RTN_UNICAST
+    table: int = w.RT_TABLE_MAIN
+
+    def encode(self) -> bytes:
+        scope = w.RT_SCOPE_UNIVERSE if self.gateway or self.family == w.AF_INET6 else w.RT_SCOPE_LINK
+        flags = w.RTNH_F_ONLINK if self.onlink else 0
+        body = _RTMSG.pack(self.family, self.length, 0, 0, w.RT_TABLE_MAIN, self.protocol, scope, self.kind, flags)
+        if self.dst:
+            body += w.attr(w.RTA_DST, self.dst)
+        if self.gateway:
+            body += w.attr(w.RTA_GATEWAY, self.gateway)
+        if self.index:
+            body += w.attr(w.RTA_OIF, w.u32(self.index))
+        if self.metric:
+            body += w.attr(w.RTA_PRIORITY, w.u32(self.metric))
+        return body
+
+    @staticmethod
+    def decode(body: bytes) -> "Route":
+        fam, length, _, _, table, protocol, _, kind, flags = _RTMSG.unpack_from(body)
+        a = w.attrs(body, _RTMSG.size)
+        return Route(
+            family=fam,
+            dst=a.get(w.RTA_DST, b""),
+            length=length,
+            index=w.as_u32(a[w.RTA_OIF]) if w.RTA_OIF in a else 0,
+            gateway=a.get(w.RTA_GATEWAY, b""),
+            protocol=protocol,
+            metric=w.as_u32(a[w.RTA_PRIORITY]) if w.RTA_PRIORITY in a else 0,
+            onlink=bool(flags & w.RTNH_F_ONLINK),
+            kind=kind,
+            table=w.as_u32(a[w.RTA_TABLE]) if w.RTA_TABLE in a else table,
+        )
+
+
+def host_route(address: bytes, *, index: int, protocol: int, metric: int) -> Route:
+    return Route(
+        family=family(address), dst=address, length=8 * len(address), index=index, protocol=protocol, metric=metric
+    )
+
+
+def add_route(route: Route) -> Request:
+    """Replaces a route to the same destination with the same metric."""
+    return Request("add a route", w.RTM_NEWROUTE, w.NLM_F_CREATE | w.NLM_F_REPLACE, route.encode())
+
+
+def delete_route(route: Route) -> Request:
+    """Deletes just the route with this destination, interface, protocol and metric."""
+    return Request("delete a route", w.RTM_DELROUTE, 0, route.encode())
+
+
+def dump_routes(fam: int) -> Request:
+    body = _RTMSG.pack(fam, 0, 0, 0, w.RT_TABLE_MAIN, 0, 0, 0, 0) + w.attr(w.RTA_TABLE, w.u32(w.RT_TABLE_MAIN))
+    return Request("list routes", w.RTM_GETROUTE, w.NLM_F_ROOT_MATCH, body)
+
+
+def get_route(address: bytes) -> Request:
+    """Which way the kernel would send a packet to `address`."""
+    body = _RTMSG.pack(family(address), 8 * len(address), 0, 0, 0, 0, 0, 0, 0) + w.attr(w.RTA_DST, address)
+    return Request("look up a route", w.RTM_GETROUTE, 0, body)
+
+
+# --- neighbours ---------------------------------------------------------------------------------------------
+
+
+def add_neighbour(index: int, address: bytes, mac: bytes) -> Request:
+    """A permanent entry: the first packet waits for nobody's answer."""
+    body = _NDMSG.pack(family(address), 0, 0, index, w.NUD_PERMANENT, 0, 0)
+    body += w.attr(w.NDA_DST, address) + w.attr(w.NDA_LLADDR, mac)
+    return Request("add a neighbour", w.RTM_NEWNEIGH, w.NLM_F_CREATE | w.NLM_F_REPLACE, body)
+
+
+def dump_neighbours() -> Request:
+    return Request("list neighbours", w.RTM_GETNEIGH, w.NLM_F_ROOT_MATCH, _NDMSG.pack(0, 0, 0, 0, 0, 0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    index: int
+    address: bytes
+    mac: bytes
+    permanent: bool
+
+    @staticmethod
+    def decode(body: bytes) -> "Neighbour":
+        _, _, _, index, state, _, _ = _NDMSG.unpack_from(body)
+        a = w.attrs(body, _NDMSG.size)
+        permanent = bool(state & w.NUD_PERMANENT)
+        return Neighbour(index, a.get(w.NDA_DST, b""), a.get(w.NDA_LLADDR, b""), permanent)

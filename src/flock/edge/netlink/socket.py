@@ -1,0 +1,141 @@
+"""A netlink socket that sends a batch in one system call and reports the first refusal.
+
+The kernel works through the messages of a datagram in order and answers each failure, asked or not; so only the
+last message asks for an acknowledgement, and one answer usually ends the whole batch.
+A socket belongs to the network namespace it was opened in, for good, whichever thread uses it later.
+"""
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from flock.core.errors import KernelRefused
+from flock.core.faults import Point, faults
+from flock.edge.netlink import wire as w
+from flock.edge.netlink.route import Link, Request, get_link, get_link_by_index
+
+SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
+RECEIVE = 256 * 1024  # a dump's datagrams are at most 32 KiB; acknowledgements are tiny
+DUMP_ATTEMPTS = 10  # a dump may be interrupted by changes on a busy node; each attempt is independent
+# An answer from the kernel comes within the send; this only bounds a bug or a lost answer.
+TIMEOUT = 30
+
+T = TypeVar("T")
+
+
+class Netlink:
+    """Not safe for concurrent use: one thread at a time."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", TIMEOUT, 0))
+        self._seq = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> "Netlink":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, requests: Sequence[Request], *, ignore: Sequence[int] = ()) -> None:
+        """Send all; raise KernelRefused for the first that failed with an errno not in `ignore`."""
+        if not requests:
+            return
+        first = self._seq + 1
+        last = len(requests) - 1
+        datagram = b"".join(
+            w.message(r.kind, r.flags | (w.NLM_F_ACK if i == last else 0), first + i, r.body)
+            for i, r in enumerate(requests)
+        )
+        self._seq += len(requests)
+        self._send(datagram, requests[0].what)
+        failure: KernelRefused | None = None
+        while True:
+            for kind, flags, seq, body in w.messages(self._receive()):
+                if kind != w.NLMSG_ERROR or not first <= seq <= self._seq:
+                    continue
+                number = -struct.unpack_from("=i", body)[0]
+                if number and number not in ignore and failure is None:
+                    failure = _refused(requests[seq - first], number, flags, body)
+                if seq == self._seq:
+                    if failure is not None:
+                        raise failure
+                    return
+
+    def get(self, request: Request) -> bytes:
+        """The body of the one object asked for."""
+        self._seq += 1
+        self._send(w.message(request.kind, request.flags, self._seq, request.body), request.what)
+        while True:
+            for kind, flags, seq, body in w.messages(self._receive()):
+                if seq != self._seq:
+                    continue
+                if kind == w.NLMSG_ERROR:
+                    raise _refused(request, -struct.unpack_from("=i", body)[0], flags, body)
+                return body
+
+    def dump(self, request: Request, decode: Callable[[bytes], T]) -> list[T]:
+        """All objects of a kind.  A dump that changes interrupted is thrown away and taken again."""
+        for _ in range(DUMP_ATTEMPTS):
+            objects, interrupted = self._dump_once(request, decode)
+            if not interrupted:
+                return objects
+        return objects  # the reconcilers that use dumps repeat anyway
+
+    def _dump_once(self, request: Request, decode: Callable[[bytes], T]) -> tuple[list[T], bool]:
+        self._seq += 1
+        self._send(w.message(request.kind, request.flags, self._seq, request.body), request.what)
+        objects: list[T] = []
+        interrupted = False
+        while True:
+            for kind, flags, seq, body in w.messages(self._receive()):
+                if seq != self._seq:
+                    continue
+                interrupted |= bool(flags & w.NLM_F_DUMP_INTR)
+                if kind == w.NLMSG_DONE:
+                    return objects, interrupted
+                if kind == w.NLMSG_ERROR:
+                    raise _refused(request, -struct.unpack_from("=i", body)[0], flags, body)
+                objects.append(decode(body))
+
+    def link(self, name_or_index: str | int) -> Link | None:
+        by_name = isinstance(name_or_index, str)
+        request = get_link(name_or_index) if by_name else get_link_by_index(name_or_index)  # type: ignore[arg-type]
+        try:
+            return Link.decode(self.get(request))
+        except KernelRefused as refused:
+            if refused.errno == 19:  # ENODEV
+                return None
+            raise
+
+    def _send(self, datagram: bytes, what: str) -> None:
+        try:
+            faults.reach(Point.NETLINK)
+            self._socket.send(datagram)
+        except OSError as error:
+            raise KernelRefused(f"{what}: netlink: {error.strerror}", errno=error.errno or 0) from None
+
+    def _receive(self) -> bytes:
+        try:
+            return self._socket.recv(RECEIVE)
+        except BlockingIOError:
+            raise KernelRefused(f"the kernel did not answer a netlink request within {TIMEOUT} s") from None
+        except OSError as error:
+            raise KernelRefused(f"netlink: {error.strerror}", errno=error.errno or 0) from None
+
+
+def _refused(request: Request, number: int, flags: int, body: bytes) -> KernelRefused:
+    text = os.strerror(number)
+    if flags & w.NLM_F_ACK_TLVS:
+        # With capped answers the failed message's header follows the error number, then the explanation.
+        said = w.attrs(body, 4 + w.HEADER_SIZE).get(w.NLMSGERR_ATTR_MSG)
+        if said:
+            text = f"{text} ({w.as_text(said)})"
+    return KernelRefused(f"{request.what}: {text}", errno=number)

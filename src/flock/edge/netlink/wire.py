@@ -1,0 +1,104 @@
+"""Netlink framing: headers, attributes, and the numbers we need from the kernel's headers."""
+
+import struct
+from collections.abc import Iterator
+
+# message types
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
+RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
+RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
+RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
+
+# header flags
+NLM_F_REQUEST, NLM_F_MULTI, NLM_F_ACK = 0x1, 0x2, 0x4
+NLM_F_DUMP_INTR = 0x10
+NLM_F_ROOT_MATCH = 0x300  # NLM_F_DUMP
+NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE, NLM_F_APPEND = 0x100, 0x200, 0x400, 0x800
+NLM_F_CAPPED, NLM_F_ACK_TLVS = 0x100, 0x200
+NLMSGERR_ATTR_MSG = 1
+
+# links
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_LINKINFO = 1, 3, 4, 5, 18
+IFLA_IFALIAS, IFLA_AF_SPEC, IFLA_GROUP, IFLA_NET_NS_FD = 20, 26, 27, 28
+IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 29, 8
+IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
+IFLA_INET_CONF, IFLA_INET6_ADDR_GEN_MODE, ADDR_GEN_MODE_NONE = 1, 8, 1
+IPV4_DEVCONF_FORWARDING, IPV4_DEVCONF_PROXY_ARP = 1, 3
+IFF_UP, IFF_LOOPBACK = 0x1, 0x8
+
+# addresses
+IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS = 1, 2, 8
+IFA_F_NODAD, IFA_F_DADFAILED, IFA_F_TENTATIVE = 0x02, 0x08, 0x40
+
+# routes
+RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_TABLE = 1, 4, 5, 6, 15
+RT_TABLE_MAIN, RTN_UNICAST, RTN_BLACKHOLE = 254, 1, 6
+RT_SCOPE_UNIVERSE, RT_SCOPE_LINK, RTNH_F_ONLINK = 0, 253, 4
+RTPROT_UNSPEC, RTPROT_BOOT, RTPROT_STATIC = 0, 3, 4
+
+# neighbours
+NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80
+
+AF_UNSPEC, AF_INET, AF_INET6 = 0, 2, 10
+
+_HEADER = struct.Struct("=IHHII")
+_ATTR = struct.Struct("=HH")
+_U32 = struct.Struct("=I")
+HEADER_SIZE = _HEADER.size
+
+Attrs = dict[int, bytes]
+
+
+def u32(value: int) -> bytes:
+    return _U32.pack(value)
+
+
+def as_u32(data: bytes) -> int:
+    return int(_U32.unpack_from(data)[0])
+
+
+def attr(kind: int, payload: bytes) -> bytes:
+    size = 4 + len(payload)
+    return _ATTR.pack(size, kind) + payload + bytes(-size & 3)
+
+
+def nested(kind: int, *children: bytes) -> bytes:
+    return attr(kind, b"".join(children))
+
+
+def text(kind: int, value: str) -> bytes:
+    return attr(kind, value.encode() + b"\0")
+
+
+def as_text(data: bytes) -> str:
+    return data.rstrip(b"\0").decode(errors="replace")
+
+
+def message(kind: int, flags: int, seq: int, body: bytes) -> bytes:
+    size = HEADER_SIZE + len(body)
+    return _HEADER.pack(size, kind, flags | NLM_F_REQUEST, seq, 0) + body + bytes(-size & 3)
+
+
+def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Split one datagram into (type, flags, sequence, body)."""
+    offset, end = 0, len(data)
+    while offset + HEADER_SIZE <= end:
+        size, kind, flags, seq, _ = _HEADER.unpack_from(data, offset)
+        if size < HEADER_SIZE:
+            return
+        yield kind, flags, seq, data[offset + HEADER_SIZE : offset + size]
+        offset += size + 3 & ~3
+
+
+def attrs(data: bytes, offset: int = 0) -> Attrs:
+    """Attributes by type; the nested and byte-order bits are masked off, the last of repeats wins."""
+    found: Attrs = {}
+    end = len(data)
+    while offset + 4 <= end:
+        size, kind = _ATTR.unpack_from(data, offset)
+        if size < 4:
+            break
+        found[kind & 0x3FFF] = data[offset + 4 : offset + size]
+        offset += size + 3 & ~3
+    return found

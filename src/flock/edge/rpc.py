@@ -1,0 +1,147 @@
+"""The socket on which the CNI executable and flockctl speak to the agent.
+
+One connection per call, one JSON line each way.  A frame that is too long, too slow or not a request ends that
+connection and nothing else.  A call goes on when its caller hangs up: the runtime repeats it or undoes it, and both
+find a settled state.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flock.core.cni import Request, render_error, version_of
+from flock.core.errors import Code, FlockError
+
+log = logging.getLogger("rpc")
+
+FRAME_LIMIT = 8 << 20  # GC lists every attachment of a node: 1000 pods are some 100 kB, in base64
+READ_TIMEOUT = 10.0  # the executable has its whole request ready when it connects
+BACKLOG = 512  # connections waiting to be accepted while the loop is busy with a burst
+
+Handler = Callable[[Request], Awaitable[Any]]
+
+_decoder = msgspec.json.Decoder(Request)
+_encoder = msgspec.json.Encoder()
+
+
+class RpcServer:
+    """`handlers` maps an op to its handler and may be replaced at any time; calls under way keep theirs."""
+
+    def __init__(self, path: Path, handlers: Mapping[str, Handler]) -> None:
+        self.handlers = handlers
+        self.calls: set[asyncio.Task[None]] = set()
+        self._path = path
+        self._server: asyncio.AbstractServer | None = None
+
+    async def start(self) -> None:
+        """Listen, replacing the socket of an earlier life.  It is 0600 before anybody can connect."""
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        temporary.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        listener.bind(str(temporary))
+        temporary.chmod(0o600)
+        listener.listen(BACKLOG)
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            lambda: _Connection(self), sock=listener, backlog=BACKLOG
+        )
+        temporary.rename(self._path)
+
+    async def stop(self, patience: float) -> None:
+        """Accept no more; let calls under way finish.  The socket file stays: callers find nobody and wait."""
+        if self._server is not None:
+            self._server.close()
+        if self.calls:
+            await asyncio.wait(self.calls, timeout=patience)
+
+    async def answer(self, frame: bytes) -> bytes:
+        started = time.monotonic()
+        try:
+            request = _decoder.decode(frame)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            log.warning("refused frame problem=%s", error)
+            failure = FlockError(f"request is not understood: {error}", code=Code.DECODING_FAILURE)
+            return _line({"error": render_error(failure, version=version_of(b""))})
+        response, code = await self._call(request)
+        elapsed = (time.monotonic() - started) * 1000
+        log.info(
+            "call op=%s container=%s ifname=%s netns=%s ms=%.1f code=%d%s",
+            request.op,
+            request.container_id or "-",
+            request.ifname or "-",
+            request.netns or "-",
+            elapsed,
+            code,
+            f" msg={response['error']['msg']!r}" if code else "",
+        )
+        return _line(response)
+
+    async def _call(self, request: Request) -> tuple[dict[str, Any], int]:
+        try:
+            handler = self.handlers.get(request.op)
+            if handler is None:
+                raise FlockError(f"op: unknown operation {request.op!r}", code=Code.INVALID_ENVIRONMENT)
+            result = await handler(request)
+            return ({} if result is None else {"result": result}), 0
+        except FlockError as error:
+            failure = error
+        except OSError as error:
+            # Out of descriptors or memory passes; the runtime repeats the call.
+            failure = FlockError(f"{request.op}: {error}", code=Code.TRY_AGAIN)
+        except Exception:
+            log.exception("call failed op=%s container=%s", request.op, request.container_id)
+            failure = FlockError(f"{request.op}: internal error, see the agent's log", code=Code.INTERNAL)
+        return {"error": render_error(failure, version=version_of(request.stdin_data))}, int(failure.code)
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, server: RpcServer) -> None:
+        self._server = server
+        self._buffer = bytearray()
+        self._called = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._deadline = asyncio.get_running_loop().call_later(READ_TIMEOUT, self._give_up, "slow")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._called:
+            return
+        self._buffer += data
+        end = self._buffer.find(b"\n", max(0, len(self._buffer) - len(data)))
+        if end < 0:
+            if len(self._buffer) > FRAME_LIMIT:
+                self._give_up("long")
+            return
+        self._called = True
+        self._deadline.cancel()
+        call = asyncio.get_running_loop().create_task(self._call(bytes(self._buffer[:end])))
+        self._server.calls.add(call)
+        call.add_done_callback(self._server.calls.discard)
+
+    def eof_received(self) -> bool:
+        return self._called  # half-closed after a request: the answer is still wanted
+
+    async def _call(self, frame: bytes) -> None:
+        answer = await self._server.answer(frame)
+        if not self._transport.is_closing():
+            self._transport.write(answer)
+            self._transport.close()
+
+    def _give_up(self, why: str) -> None:
+        log.warning("closed connection reason=%s bytes=%d", why, len(self._buffer))
+        self._transport.abort()
+
+
+def _line(response: dict[str, Any]) -> bytes:
+    return _encoder.encode(response) + b"\n"

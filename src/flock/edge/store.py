@@ -1,0 +1,262 @@
+"""The durable record of who holds which address: <state-dir>/allocations.json, the original's file, version 1.
+
+A change is on disk before its caller goes on.  Callers that come while a flush is under way share the next one.
+Each flush writes `.tmp`, fsyncs it, renames it over the file and fsyncs the directory, so a reader sees the old or
+the new state and nothing between, whatever dies when; if any step fails, memory and file keep the old state and
+every caller of that flush gets the error.
+
+Entries are kept as encoded fragments: encoding a thousand of them anew for each ADD would cost more than the
+kernel work.  The directory is locked for the life of the process, because two agents would give addresses twice.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import ipaddress
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from flock.core.errors import StoreFailure
+from flock.core.faults import Point, faults
+from flock.core.model import Allocation, Released
+
+FILE = "allocations.json"
+VERSION = 1
+
+
+class _File(msgspec.Struct):
+    version: int
+    node: str = ""
+    allocations: list[Allocation] | None = None
+    released: list[Released] | None = None
+
+
+class _Change(msgspec.Struct):
+    container_id: str
+    allocation: Allocation | None  # None: forget it
+    released: tuple[Released, ...]
+    done: "asyncio.Future[None]"
+
+
+class Store:
+    """For the event loop's thread; the disk work happens in one thread of its own.
+
+    Readers see durable state only.  At most one change per container may be under way: the verbs' lock sees to it.
+    """
+
+    def __init__(self, directory: Path, *, node: str, cooldown: float) -> None:
+        self._path = directory / FILE
+        self._node = node
+        self._cooldown = cooldown
+        self._entries: dict[str, Allocation] = {}
+        self._fragments: dict[str, bytes] = {}
+        self._released: dict[str, Released] = {}
+        self._queue: list[_Change] = []
+        self._flusher: asyncio.Task[None] | None = None
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._lock = -1
+        self.flushes = 0
+        self.last_error = ""
+
+    # --- opening ---
+
+    def load(self) -> None:
+        """Lock the directory and read the file.  A missing file is an empty store; anything else that is not
+        a readable version 1 file raises StoreFailure, and the file is left as it is for a human to look at."""
+        try:
+            if self._lock < 0:
+                self._lock = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreFailure(f"state directory {self._path.parent} is in use by another agent") from None
+        except OSError as error:
+            raise StoreFailure(f"cannot open state directory {self._path.parent}: {error.strerror}") from None
+        try:
+            raw = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreFailure(f"cannot read {self._path}: {error.strerror}") from None
+        content = _decode(raw, self._path)
+        for allocation in content.allocations or ():
+            self._entries[allocation.container_id] = allocation
+            self._fragments[allocation.container_id] = _fragment(allocation)
+        self._released = {r.address: r for r in content.released or ()}
+
+    # --- reading ---
+
+    def get(self, container_id: str) -> Allocation | None:
+        return self._entries.get(container_id)
+
+    @property
+    def entries(self) -> Mapping[str, Allocation]:
+        return self._entries
+
+    @property
+    def released(self) -> Iterable[Released]:
+        return self._released.values()
+
+    # --- writing ---
+
+    async def put(self, allocation: Allocation) -> None:
+        """Durable when this returns; StoreFailure if it could not be, and then nothing was changed."""
+        await self._change(allocation.container_id, allocation, ())
+
+    async def forget(self, container_id: str, *, released: Iterable[Released]) -> None:
+        """Drop the entry; `released` addresses cool down from now on, across restarts."""
+        if container_id in self._entries:
+            await self._change(container_id, None, tuple(released))
+
+    async def close(self) -> None:
+        if self._flusher is not None:
+            await self._flusher
+        self._disk.shutdown()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # --- inside ---
+
+    async def _change(self, container_id: str, new: Allocation | None, released: tuple[Released, ...]) -> None:
+        loop = asyncio.get_running_loop()
+        change = _Change(container_id, new, released, loop.create_future())
+        self._queue.append(change)
+        if self._flusher is None:
+            self._flusher = loop.create_task(self._flush_until_idle())
+        await change.done
+
+    async def _flush_until_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._queue:
+            batch, self._queue = self._queue, []
+            entries, fragments, released = self._applied(batch)
+            content = self._encode(fragments, released)
+            try:
+                await loop.run_in_executor(self._disk, self._write, content)
+            except OSError as error:
+                self.last_error = f"cannot write {self._path}: {error.strerror or error}"
+                self._settle(batch, StoreFailure(self.last_error, details="the previous state file is intact"))
+                continue
+            self._entries, self._fragments, self._released = entries, fragments, released
+            self.flushes += 1
+            self.last_error = ""
+            self._settle(batch, None)
+        self._flusher = None
+
+    def _applied(self, batch: list[_Change]) -> tuple[dict[str, Allocation], dict[str, bytes], dict[str, Released]]:
+        entries, fragments, released = dict(self._entries), dict(self._fragments), dict(self._released)
+        for change in batch:
+            if change.allocation is None:
+                entries.pop(change.container_id, None)
+                fragments.pop(change.container_id, None)
+            else:
+                entries[change.container_id] = change.allocation
+                fragments[change.container_id] = _fragment(change.allocation)
+                for address in change.allocation.held:
+                    released.pop(address, None)
+            for entry in change.released:
+                released.pop(entry.address, None)
+                released[entry.address] = entry
+        _drop_cooled(released, self._cooldown)
+        return entries, fragments, released
+
+    def _encode(self, fragments: Mapping[str, bytes], released: Mapping[str, Released]) -> bytes:
+        head = b'{\n  "version": 1,\n  "node": %s,\n  "allocations": ' % msgspec.json.encode(self._node)
+        body = b"[\n" + b",\n".join(fragments.values()) + b"\n  ]" if fragments else b"[]"
+        resting = msgspec.json.encode(list(released.values()))
+        return head + body + b',\n  "released": ' + resting + b"\n}\n"
+
+    def _write(self, content: bytes) -> None:
+        """In the store's thread.  On any error the temporary file is removed and the old one stays."""
+        temporary = f"{self._path}.tmp"
+        try:
+            faults.reach(Point.STORE_WRITE)
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                os.fchmod(fd, 0o600)
+                view = memoryview(content)
+                while view:
+                    view = view[os.write(fd, view) :]
+                faults.reach(Point.STORE_SYNC)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            faults.reach(Point.STORE_RENAME)
+            os.rename(temporary, self._path)  # noqa: PTH104
+        except OSError:
+            _remove_quietly(temporary)
+            raise
+        faults.reach(Point.STORE_RENAMED)
+        os.fsync(self._lock)
+
+    @staticmethod
+    def _settle(batch: list[_Change], error: StoreFailure | None) -> None:
+        for change in batch:
+            if change.done.cancelled():
+                continue
+            if error is None:
+                change.done.set_result(None)
+            else:
+                change.done.set_exception(error)
+
+
+def _decode(raw: bytes, path: Path) -> _File:
+    try:
+        content = msgspec.json.decode(raw, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreFailure(
+            f"cannot parse {path}: {error}", details="repair the file or move it away; the agent looks again by itself"
+        ) from None
+    if content.version != VERSION:
+        raise StoreFailure(f"{path} has version {content.version}, this agent knows version {VERSION}")
+    entries = [_canonical(a, path) for a in content.allocations or ()]
+    if len({a.container_id for a in entries}) != len(entries):
+        raise StoreFailure(f"{path} lists a container twice")
+    for entry in content.released or ():
+        _canonical_address(entry.address, f"{path}: released")
+    return _File(content.version, content.node, entries, content.released)
+
+
+def _canonical(allocation: Allocation, path: Path) -> Allocation:
+    """One spelling per address, whoever wrote the file: two spellings of one address once freed a live one."""
+    where = f"{path}: container {allocation.container_id}"
+    return msgspec.structs.replace(
+        allocation,
+        ip6=allocation.ip6 and _canonical_address(allocation.ip6, where),
+        ip4=allocation.ip4 and _canonical_address(allocation.ip4, where),
+        anycast=tuple(_canonical_address(a, where) for a in allocation.anycast),
+        addresses=tuple(_canonical_address(a, where) for a in allocation.addresses),
+    )
+
+
+def _canonical_address(text: str, where: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise StoreFailure(f"{where}: {text!r} is not an address") from None
+
+
+def _fragment(allocation: Allocation) -> bytes:
+    """The entry as it stands in the file: indented, so that a human can read it."""
+    text = msgspec.json.format(msgspec.json.encode(allocation), indent=2)
+    return b"    " + text.replace(b"\n", b"\n    ")
+
+
+def _drop_cooled(released: dict[str, Released], cooldown: float) -> None:
+    """Entries stand in the order of release; the newest tells the time, so no clock is needed."""
+    if not released:
+        return
+    latest = next(reversed(released.values())).at
+    for address, entry in list(released.items()):
+        if entry.at + cooldown > latest:
+            return
+        del released[address]
+
+
+def _remove_quietly(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)  # noqa: PTH108
