@@ -13,10 +13,14 @@ help:
 
 build: .venv/ready build/flock
 
-build/flock: cni/flock.c cni/json.h | packages
+CFLAGS := -std=gnu11 -Os -static -s -Wall -Wextra -Werror -Wconversion -Wshadow -Wvla -Wstrict-prototypes \
+  -fstack-protector-strong -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections \
+  -Wl,--gc-sections,--build-id=none,-z,relro,-z,now,-z,noexecstack
+
+build/flock: $(wildcard cni/*.[ch]) | packages
 	@echo "building the CNI executable: $@"
 	@mkdir -p build
-	@musl-gcc -static -Os -std=c11 -Wall -Wextra -Werror -s -o $@ cni/flock.c
+	@musl-gcc $(CFLAGS) -o $@ cni/flock.c
 
 .venv/ready: pyproject.toml | packages
 	@echo "installing Python packages into .venv"

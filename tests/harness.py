@@ -154,6 +154,10 @@ class Node:
     def path(self, name: str) -> str:
         return f"/run/netns/{self.prefix}{name}"
 
+    def pod_paths(self) -> list[str]:
+        """Every pod namespace that was made and not removed, attached or not."""
+        return [f"/run/netns/{full}" for full in self._pods]
+
     def cni(self, verb: str, container: str = "", **how: Any) -> Any:
         """Run the CNI executable as a runtime does.  Returns the result, None if it printed none."""
         process = self.cni_start(verb, container, **how)
@@ -220,9 +224,9 @@ class Node:
         return {x["ifname"]: x for x in self.ip_json("link") if x["ifname"].startswith("flock")}
 
     def routes(self) -> list[dict[str, Any]]:
-        """Our routes, by protocol number."""
+        """Our routes to pods, by protocol number; the aggregates' blackholes are not among them."""
         found = [*self.ip_json("-6", "route"), *self.ip_json("-4", "route")]
-        return [x for x in found if str(x.get("protocol")) in ("133", "134")]
+        return [x for x in found if str(x.get("protocol")) in ("133", "134") and x.get("type") != "blackhole"]
 
     def allocations(self) -> dict[str, dict[str, Any]]:
         path = self.state_dir / "allocations.json"

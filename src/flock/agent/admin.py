@@ -1,17 +1,20 @@
-"""What flockctl asks for over the agent's socket: status, pods, check."""
+"""What flockctl asks for over the agent's socket."""
 
 import time
 from typing import Any
 
 import flock
+from flock.agent.announcer import Announcer
 from flock.agent.attachments import Attachments
 from flock.agent.checking import Checker
 from flock.agent.healing import Healer
 from flock.agent.nodeview import NodeView
 from flock.agent.readiness import Readiness
+from flock.agent.routing import Routing
 from flock.core.cni import Request
 from flock.core.ipam import Ipam
 from flock.core.model import Allocation, Pod, own_annotations
+from flock.edge.bird.control import BirdError
 from flock.edge.kernel.podlink import host_name
 from flock.edge.source import Source
 
@@ -27,6 +30,8 @@ class Admin:
         ipam: Ipam,
         healer: Healer,
         checker: Checker,
+        routing: Routing,
+        announcer: Announcer,
     ) -> None:
         self._readiness = readiness
         self._view = view
@@ -35,6 +40,8 @@ class Admin:
         self._ipam = ipam
         self._healer = healer
         self._checker = checker
+        self._routing = routing
+        self._announcer = announcer
 
     async def status(self, _: Request) -> dict[str, Any]:
         entries = self._attachments.store.entries.values()
@@ -49,7 +56,16 @@ class Admin:
             "pools": [use._asdict() for use in self._ipam.use(self._view.aggregates, time.time())],
             "problems": [{"where": p.where, "message": p.message} for p in self._source.problems],
             "repairs": dict(self._healer.repairs),
+            "sessions": await self._sessions(),
+            "announced": sorted(self._announcer.announced),
+            "withdrawn": self._announcer.withdrawn,
         }
+
+    async def _sessions(self) -> list[dict[str, Any]]:
+        try:
+            return await self._routing.peers()
+        except BirdError:
+            return []  # `degraded` says so already
 
     async def pods(self, _: Request) -> list[dict[str, Any]]:
         rows = [self._row(a) for a in self._attachments.store.entries.values()]
@@ -75,12 +91,28 @@ class Admin:
         }
 
     async def check(self, _: Request) -> list[dict[str, str]]:
-        return await self._checker.audit(list(self._attachments.store.entries.values()))
+        return await self._checker.audit()
 
     async def repair(self, request: Request) -> list[dict[str, str]]:
         """Repair what can be repaired, then tell what is left."""
+        await self._attachments.resolve_pending()
         await self._healer.repair_now()
         return await self.check(request)
+
+    async def bgp(self, _: Request) -> list[dict[str, Any]]:
+        return await self._routing.peers()
+
+    async def anycast(self, _: Request) -> list[dict[str, Any]]:
+        return self._announcer.rows()
+
+    async def drain(self, request: Request) -> list[dict[str, Any]]:
+        """Withdraw all anycast of this node until undrained; tells what became of it."""
+        await self._announcer.drain()
+        return await self.anycast(request)
+
+    async def undrain(self, request: Request) -> list[dict[str, Any]]:
+        await self._announcer.undrain()
+        return await self.anycast(request)
 
 
 def _changed(allocation: Allocation, pod: Pod) -> list[str]:

@@ -97,9 +97,7 @@ class Attachments:
             known = self.store.get(container_id)
             if known is None or known.state != "committed":
                 return False
-            asked = Asked(
-                container_id=container_id, netns=known.netns, ifname=known.ifname, network=known.network
-            )
+            asked = Asked(container_id=container_id, netns=known.netns, ifname=known.ifname, network=known.network)
             try:
                 if not await self._kernel.is_intact(known, known.netns):
                     await self._attach_again(known, asked)
@@ -147,9 +145,7 @@ class Attachments:
                 taken.append(address)
             ip6, ip4, cools6 = want.primary6, want.primary4, False
             if want.ipv6 and ip6 is None:
-                ip6, cools6, warning = self._ipam.pick6(
-                    want.pools6, cid, now, lambda prefix: pod.compose(prefix, cid)
-                )
+                ip6, cools6, warning = self._ipam.pick6(want.pools6, cid, now, lambda prefix: pod.compose(prefix, cid))
                 taken.append(ip6)
                 if warning:
                     log.warning("pod=%s/%s %s", pod.namespace, pod.name, warning)
@@ -193,14 +189,18 @@ class Attachments:
         if holder is None or holder == container_id:
             return
         old = self.store.get(holder)
-        same_pod = old is not None and bool(pod.name) and (old.namespace, old.pod_name) == (pod.namespace, pod.name)
-        if old is None or not (same_pod or _is_gone(old)):
+
+        def stays(old: Allocation) -> bool:
+            same_pod = bool(pod.name) and (old.namespace, old.pod_name) == (pod.namespace, pod.name)
+            return not same_pod and not _is_gone(old)
+
+        if old is None or stays(old):
             whose = f"pod {old.pod}" if old else f"container {holder}"
             raise AddressInUse(
                 f"address {address} is in use by {whose}", details="delete that pod first, or ask for another address"
             )
         log.info("taking over address=%s from=%s for=%s", address, holder, container_id)
-        detaching = asyncio.create_task(self.detach(holder))  # goes on whatever becomes of this ADD
+        detaching = asyncio.create_task(self.detach(holder, unless=stays))  # goes on whatever becomes of this ADD
         done, _ = await asyncio.wait({detaching}, timeout=TAKE_OVER_PATIENCE)
         if not done:
             raise TryAgain(f"address {address} is still being released by container {holder}")
@@ -208,11 +208,11 @@ class Attachments:
 
     async def _set_up(self, pending: Allocation) -> Allocation:
         """From a pending allocation to a committed one.  On failure the caller decides what stays."""
-        self._names[pending.host_interface] = pending.container_id
+        self._names[pending.host_interface] = cid = pending.container_id
         # The bare link carries no address, so it may come into being while the entry is being written.
         stored, wire = await asyncio.gather(
             self.store.put(pending),
-            self._kernel.create(pending, claimed=lambda name: self._names.get(name) != pending.container_id),
+            self._kernel.create(pending, claimed=lambda name: self._names.get(name, cid) != cid),
             return_exceptions=True,
         )
         if isinstance(wire, BaseException):
@@ -277,9 +277,9 @@ class Attachments:
         self._notify(known)
 
     async def resolve_pending(self) -> None:
-        """At start, before anything else: undo what an earlier life left half done."""
+        """Undo what an earlier life, or a failure, left half done and nobody is at work on."""
         for allocation in list(self.store.entries.values()):
-            if allocation.state == "pending":
+            if allocation.state == "pending" and not self.locks.held(allocation.container_id):
                 log.info("undoing half-done container=%s pod=%s", allocation.container_id, allocation.pod)
                 await self.detach(allocation.container_id)
 
@@ -297,5 +297,6 @@ def _addresses(allocation: Allocation) -> list[Address]:
 
 
 def _is_gone(allocation: Allocation) -> bool:
-    """Its namespace is gone, or its path leads to another one now."""
-    return bool(allocation.netns) and netns_id(allocation.netns) != allocation.netns_id
+    """Its namespace is gone, or its path leads to another one now.  An ADD under way has not recorded which."""
+    now = netns_id(allocation.netns)
+    return bool(allocation.netns) and (not now or (bool(allocation.netns_id) and now != allocation.netns_id))

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from ipaddress import ip_address, ip_interface
 
+from flock.agent.attachments import Attachments
 from flock.agent.healing import Healer
 from flock.core.cni import PrevResult, Request, gateway
 from flock.core.model import Allocation
-from flock.core.naming import HOST_MAC, format_mac
+from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
 from flock.edge.kernel.compare import Kind
 from flock.edge.kernel.podlink import host_name
 from flock.edge.kernel.threads import Kernel
@@ -14,7 +15,8 @@ from flock.edge.source import Source
 
 
 class Checker:
-    def __init__(self, *, healer: Healer, kernel: Kernel, source: Source) -> None:
+    def __init__(self, *, attachments: Attachments, healer: Healer, kernel: Kernel, source: Source) -> None:
+        self._attachments = attachments
         self._healer = healer
         self._kernel = kernel
         self._source = source
@@ -31,10 +33,13 @@ class Checker:
             found += await self._kernel.pod_differences(known, request.netns)
         return found
 
-    async def audit(self, allocations: Iterable[Allocation]) -> list[dict[str, str]]:
-        """Leaks and losses of the whole node, as rows."""
+    async def audit(self) -> list[dict[str, str]]:
+        """Leaks and losses of the whole node, as rows.  Containers that a verb is at work on are left out."""
         rows = []
-        by_container = {a.container_id: a for a in allocations}
+        settled = (
+            a for a in self._attachments.store.entries.values() if not self._attachments.locks.held(a.container_id)
+        )
+        by_container = {a.container_id: a for a in settled}
         broken = set()
         for difference in await self._healer.differences():
             leak = difference.kind in (Kind.ORPHAN_LINK, Kind.ORPHAN_ROUTE)
@@ -86,6 +91,11 @@ def prev_result_differences(known: Allocation, prev: PrevResult | None, request:
             found.append(f"prevResult interface {interface.name}: sandbox {interface.sandbox}, not {request.netns}")
         if mac and interface.mac and interface.mac.lower() != mac:
             found.append(f"prevResult interface {interface.name}: MAC {interface.mac}, expected {mac}")
+    defaults = {"::/0": known.ip6 and GATEWAY6, "0.0.0.0/0": known.ip4 and GATEWAY4}
+    for route in prev.routes or ():
+        expected = defaults.get(route.dst)
+        if expected and route.gw and not _same_address(route.gw, expected):
+            found.append(f"prevResult route {route.dst} via {route.gw}: expected via {expected}")
     held = set(known.held)
     for entry in prev.ips or ():
         index = entry.interface

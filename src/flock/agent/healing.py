@@ -11,17 +11,17 @@ import errno
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from flock.agent.attachments import Attachments
 from flock.agent.nodeview import NodeView
 from flock.core.errors import FlockError
 from flock.core.model import Allocation
 from flock.core.naming import HOST_MAC, is_host_interface
-from flock.edge.kernel.compare import Difference, Kind, compare, orphans
+from flock.edge.kernel.compare import Difference, Kind, aggregate_differences, blackholed, compare, orphans
 from flock.edge.kernel.monitor import Event, Monitor
 from flock.edge.kernel.netns import netns_id
-from flock.edge.kernel.observe import Observed
+from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed
 from flock.edge.kernel.threads import Kernel
 from flock.edge.netlink import wire as w
 
@@ -45,6 +45,7 @@ class Healer:
         self._monitor = Monitor(on_event=self._on_event, on_overrun=self._wake.set)
         self._orphans_seen: Counter[str] = Counter()
         self._dead_since: dict[str, float] = {}
+        self._listeners: list[Callable[[], None]] = []
         self.repairs: Counter[str] = Counter()
         self.passes = 0
         self.last_error = ""
@@ -78,25 +79,45 @@ class Healer:
             if self._node_changed:
                 self._node_changed = False
                 await self._view.refresh()
-            observed = await self._kernel.observe()
-            await self._repair_losses(observed)
-            await self._remove_leftovers(observed, after=ORPHAN_OBSERVATIONS)
+            await self._pass(leftovers_after=ORPHAN_OBSERVATIONS)
             self.last_error = ""
         except (FlockError, OSError) as error:
             self.last_error = str(error)
             log.error("healing failed problem=%s", error)
         self.passes += 1
+        for listener in self._listeners:
+            listener()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """`listener` runs after each pass."""
+        self._listeners.append(listener)
+
+    def trigger(self) -> None:
+        self._wake.set()
 
     async def differences(self) -> list[Difference]:
         """What a pass would find now, for people to look at."""
         observed = await self._kernel.observe()
-        return self._losses(observed) + self._leftovers(observed)
+        aggregates = aggregate_differences(self._view.aggregates, observed)
+        return aggregates + self._losses(observed) + self._leftovers(observed)
 
     async def repair_now(self) -> None:
         """A pass an operator asked for: leftovers go at the first sight."""
+        await self._pass(leftovers_after=1)
+
+    async def _pass(self, *, leftovers_after: int) -> None:
         observed = await self._kernel.observe()
+        if not self.passes:
+            self._view.retire(blackholed(observed))
+        self._view.drop_empty(self._attachments.store.entries.values())
+        await self._follow_aggregates(observed)
         await self._repair_losses(observed)
-        await self._remove_leftovers(observed, after=1)
+        await self._remove_leftovers(observed, after=leftovers_after)
+
+    async def _follow_aggregates(self, observed: Observed) -> None:
+        for difference in aggregate_differences(self._view.aggregates, observed):
+            await self._kernel.apply(list(difference.repair), ignore=(errno.ESRCH,))
+            log.info("followed the NodeConfig %s", difference)
 
     # --- losses ---
 
@@ -119,7 +140,7 @@ class Healer:
 
     async def _repair(self, difference: Difference) -> None:
         try:
-            if difference.kind is Kind.GATEWAY:
+            if difference.kind in (Kind.GATEWAY, Kind.SWITCH):
                 await self._kernel.prepare_host_side(difference.what.split()[-1])
             await self._kernel.apply(list(difference.repair), ignore=(errno.ENODEV, errno.ESRCH))
         except FlockError as error:
@@ -138,8 +159,10 @@ class Healer:
                 self.repairs[difference.kind] += 1
                 log.warning("repaired %s", difference)
             return
-        first_seen = self._dead_since.setdefault(container_id, time.monotonic())
-        if first_seen + self._grace < time.monotonic():  # a pass after the first, so seen twice
+        first_seen = self._dead_since.get(container_id)
+        if first_seen is None:
+            self._dead_since[container_id] = time.monotonic()
+        elif first_seen + self._grace <= time.monotonic():
             log.warning("releasing dead container=%s pod=%s", container_id, allocation.pod)
             await self._attachments.detach(container_id)
             del self._dead_since[container_id]
@@ -179,7 +202,9 @@ class Healer:
         if name is None:
             # A link, address or deletion elsewhere: the node's own addresses, LANs or uplinks may have changed.
             foreign_link = event.link is not None and not is_host_interface(event.link.name)
-            if foreign_link or event.kind in (w.RTM_NEWADDR, w.RTM_DELADDR):
+            if event.protocol in OUR_PROTOCOLS:
+                self._wake.set()
+            elif foreign_link or event.kind in (w.RTM_NEWADDR, w.RTM_DELADDR):
                 self._node_changed = True
                 self._wake.set()
             return

@@ -7,27 +7,32 @@ Nothing that may heal ends the agent: it waits, says why, and goes on.  SIGTERM 
 
 import asyncio
 import contextlib
+import fcntl
 import gc
 import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 
 import msgspec
 
 from flock.agent.admin import Admin, base_status
+from flock.agent.announcer import Announcer
 from flock.agent.attachments import Attachments
 from flock.agent.checking import Checker
 from flock.agent.flags import Settings, parse
 from flock.agent.healing import Healer
 from flock.agent.nodeview import NodeView
 from flock.agent.readiness import Readiness
+from flock.agent.routing import Routing
 from flock.agent.verbs import PATIENCE, Verbs
 from flock.core.cni import Request
-from flock.core.errors import Code, FlockError, TryAgain
+from flock.core.errors import Code, FieldError, FlockError, TryAgain
 from flock.core.faults import faults
 from flock.core.ipam import Ipam
+from flock.core.model import Allocation
 from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
 from flock.edge.manifests import ManifestSource
@@ -38,6 +43,10 @@ log = logging.getLogger("agent")
 
 RETRY = 1.0  # between attempts at what a human has to mend (a missing directory, a broken state file)
 LAST_CALLS = 10.0  # how long calls under way may take when the agent is told to stop
+
+
+# Calls that wait for the agent to be able to answer them; the others say at once what is missing.
+WAITING = ("ADD", "DEL", "CHECK", "GC", "pods", "check", "repair", "bgp", "anycast", "drain", "undrain")
 
 
 class Agent:
@@ -51,6 +60,10 @@ class Agent:
         self._source = ManifestSource(settings.manifests, node=settings.node)
         self._kernel = Kernel(sysctl=settings.sysctl_dir)
         self._view = NodeView(node=settings.node, source=self._source, kernel=self._kernel)
+        self._routing = Routing(
+            view=self._view, bird_dir=settings.bird_dir, control_socket=settings.run_dir / "bird.ctl"
+        )
+        self._announcer: Announcer | None = None
         self._changed = asyncio.Event()
         self._rpc = RpcServer(settings.run_dir / "flock.sock", self._starting_handlers())
         self._readiness.requires(lambda: self._store_problem)
@@ -60,16 +73,22 @@ class Agent:
         self._readiness.requires(lambda: "" if self._healed else "the first look at the kernel is not over yet")
         self._readiness.degraded_by(lambda: self._view.config_problem if self._view.config else "")
         self._readiness.degraded_by(lambda: self._store.last_error)
+        self._readiness.degraded_by(lambda: self._routing.conf_problem)
+        self._readiness.degraded_by(lambda: self._routing.bird_problem if self._view.speaks else "")
 
     async def run(self, stop: asyncio.Event) -> None:
+        lock = await self._lock_run_dir()
         http = await self._listen()
         self._source.subscribe(self._changed.set)
+        self._routing.start()
         await self._source.start()
         work = asyncio.create_task(self._work())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         log.info("stopping")
         await self._rpc.stop(LAST_CALLS)
+        if self._announcer is not None:
+            await self._announcer.leave()
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work  # an unexpected end of the work is an error to show
@@ -78,9 +97,28 @@ class Agent:
         await self._source.close()
         await self._store.close()
         self._kernel.close()
+        os.close(lock)
+
+    async def _lock_run_dir(self) -> int:
+        """An agent that is still there keeps its socket: wait for its end, as in an upgrade that overlaps."""
+        directory = self._settings.run_dir
+        try:
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise FieldError("--run-dir", f"cannot use {directory}: {error.strerror}") from None
+        told = False
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return lock
+            except BlockingIOError:
+                if not told:
+                    log.warning("waiting for another agent to leave run_dir=%s", directory)
+                    told = True
+                await asyncio.sleep(RETRY)
 
     async def _listen(self) -> HttpServer | None:
-        self._settings.run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         await self._rpc.start()
         if not self._settings.http:
             return None
@@ -101,9 +139,17 @@ class Agent:
         ipam.seed(self._store.entries.values(), self._store.released)
         attachments = Attachments(store=self._store, ipam=ipam, kernel=self._kernel, view=self._view)
         healer = Healer(attachments=attachments, kernel=self._kernel, view=self._view, grace=self._settings.grace)
-        checker = Checker(healer=healer, kernel=self._kernel, source=self._source)
+        checker = Checker(attachments=attachments, healer=healer, kernel=self._kernel, source=self._source)
+        announcer = self._announcer = Announcer(
+            attachments=attachments,
+            source=self._source,
+            view=self._view,
+            kernel=self._kernel,
+            state_dir=self._settings.state_dir,
+        )
         await self._resolve_pending(attachments)
         self._readiness.degraded_by(lambda: healer.last_error)
+        self._readiness.degraded_by(lambda: _full_pools(ipam, self._view))
         verbs = Verbs(
             attachments=attachments, source=self._source, view=self._view, checker=checker, readiness=self._readiness
         )
@@ -115,13 +161,21 @@ class Agent:
             ipam=ipam,
             healer=healer,
             checker=checker,
+            routing=self._routing,
+            announcer=announcer,
         )
         self._rpc.handlers = _handlers(verbs, admin)
-        healing = asyncio.create_task(healer.run())
-        try:
-            await self._follow_source(healer)
-        finally:
-            healing.cancel()
+        self._view.subscribe(healer.trigger)
+        self._view.subscribe(announcer.trigger)
+        self._view.subscribe(self._routing.trigger)
+        self._source.subscribe(announcer.trigger)
+        attachments.subscribe(lambda allocation: _settled(allocation, announcer, healer, self._view))
+        healer.subscribe(announcer.trigger)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._routing.run())
+            tasks.create_task(self._follow_source(healer, announcer))
+            tasks.create_task(healer.run())
+            tasks.create_task(announcer.run())
 
     async def _load_store(self) -> None:
         while True:
@@ -148,12 +202,13 @@ class Agent:
                 self._store_problem = f"half-done work of an earlier run cannot be undone: {error}"
                 await asyncio.sleep(RETRY)
 
-    async def _follow_source(self, healer: Healer) -> None:
+    async def _follow_source(self, healer: Healer, announcer: Announcer) -> None:
         while True:
             self._changed.clear()
             await self._view.take_in()
-            if self._view.config is not None and not self._healed:
+            if self._view.config is not None and self._source.synced and not self._healed:
                 await healer.heal()
+                announcer.begin()
                 self._healed = True
                 gc.collect()
                 gc.freeze()  # what exists now lives as long as the agent: no need to look at it again and again
@@ -178,7 +233,7 @@ class Agent:
         async def admin_status(_: Request) -> dict[str, object]:
             return base_status(self._settings.node, self._readiness)
 
-        starting: dict[str, Handler] = dict.fromkeys(("ADD", "DEL", "CHECK", "GC", "pods", "check", "repair"), wait)
+        starting: dict[str, Handler] = dict.fromkeys(WAITING, wait)
         starting |= {"STATUS": status, "status": admin_status}
         return starting
 
@@ -215,7 +270,25 @@ def _handlers(verbs: Verbs, admin: Admin) -> dict[str, Handler]:
         "pods": admin.pods,
         "check": admin.check,
         "repair": admin.repair,
+        "bgp": admin.bgp,
+        "anycast": admin.anycast,
+        "drain": admin.drain,
+        "undrain": admin.undrain,
     }
+
+
+def _full_pools(ipam: Ipam, view: NodeView) -> str:
+    """Not a reason to report the node as unable: kubelet would evict the pods that fill it."""
+    full = [use.cidr for use in ipam.use(view.config.aggregates if view.config else (), time.time()) if use.full]
+    return f"no free address in {', '.join(full)}" if full else ""
+
+
+def _settled(allocation: Allocation, announcer: Announcer, healer: Healer, view: NodeView) -> None:
+    """An attachment came or went: announce what it carries, and let go of a retired aggregate it was the last in."""
+    if allocation.anycast or allocation.addresses:
+        announcer.trigger()
+    if view.effective_config is not view.config:
+        healer.trigger()
 
 
 def _alive() -> tuple[int, str, bytes]:

@@ -4,9 +4,11 @@ A NodeConfig that does not parse is reported and changes nothing: the last good 
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from ipaddress import ip_address
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
+
+import msgspec
 
 from flock.core.errors import FlockError
 from flock.core.facts import NodeFacts
@@ -29,11 +31,12 @@ class NodeView:
         self.mtu = DEFAULT_MTU
         self._source = source
         self._kernel = kernel
+        self._retired: frozenset[Network] = frozenset()
         self._raw: Mapping[str, Any] | None = None
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """`listener` runs after the configuration changed."""
+        """`listener` runs after the configuration, the node's addresses or the set of aggregates changed."""
         self._listeners.append(listener)
 
     async def take_in(self) -> None:
@@ -53,23 +56,29 @@ class NodeView:
         self.config_problem = ""
         if config == self.config:
             return
+        if self.config is not None:
+            self._retired |= set(self.config.aggregates)
+        self._retired -= set(config.aggregates)
         self.config = config
         log.info("took NodeConfig node=%s cidrs=%s", self.node, ",".join(map(str, config.aggregates)) or "-")
         await self.refresh()
-        for listener in self._listeners:
-            listener()
+        self._notify()
 
     async def refresh(self) -> None:
         """Read the node's addresses and uplink MTU again, and see to forwarding."""
         config = self.config
         if config is None:
             return
-        self.facts = await self._kernel.facts(self.node)
+        facts = await self._kernel.facts(self.node)
+        if facts != self.facts:
+            self.facts = facts
+            self._notify()
         peers = config.bgp.peers if config.bgp else ()
         routed = [peer.address.packed for peer in peers if peer.zone is None]
         self.mtu = config.mtu or await self._kernel.uplink_mtu(routed)
         try:
-            changed = await self._kernel.enable_forwarding(ipv6=bool(config.cidr6), ipv4=bool(config.cidr4))
+            versions = {network.version for network in config.reach}
+            changed = await self._kernel.enable_forwarding(ipv6=6 in versions, ipv4=4 in versions)
         except FlockError as error:
             if error.msg != self.kernel_problem:
                 log.error("could not enable forwarding problem=%r", error.msg)
@@ -79,20 +88,53 @@ class NodeView:
             if changed:
                 log.info("set sysctls %s", " ".join(changed))
 
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    @property
+    def speaks(self) -> bool:
+        """Is BIRD expected to talk to anybody?"""
+        return self.config is not None and bool(self.config.bgp or self.config.ospf)
+
+    # --- aggregates ---
+
+    def retire(self, networks: Iterable[Network]) -> None:
+        """Aggregates an earlier life of the agent announced: kept while pods are in them."""
+        self._retired |= frozenset(networks) - set(self.config.aggregates if self.config else ())
+
+    def drop_empty(self, allocations: Iterable[Allocation]) -> None:
+        """Stop announcing retired aggregates that hold no pod any more."""
+        if not self._retired:
+            return
+        primaries = [ip_address(a) for x in allocations for a in (x.ip6, x.ip4) if a]
+        kept = frozenset(n for n in self._retired if any(a in n for a in primaries))
+        if kept != self._retired:
+            log.info("dropped empty aggregates %s", ",".join(sorted(map(str, self._retired - kept))))
+            self._retired = kept
+            self._notify()
+
     @property
     def aggregates(self) -> tuple[Network, ...]:
-        return self.config.aggregates if self.config else ()
+        """What this node announces: the configured ones, and removed ones that still hold pods."""
+        if self.config is None:
+            return ()
+        return (*self.config.aggregates, *sorted(self._retired, key=lambda n: (n.version, n)))
+
+    @property
+    def effective_config(self) -> NodeConfig | None:
+        """The configuration with retired aggregates still in it, for what is announced."""
+        if self.config is None or not self._retired:
+            return self.config
+        return msgspec.structs.replace(
+            self.config,
+            cidr6=tuple(n for n in self.aggregates if isinstance(n, IPv6Network)),
+            cidr4=tuple(n for n in self.aggregates if isinstance(n, IPv4Network)),
+        )
 
     def announced(self, allocation: Allocation) -> frozenset[str]:
         """Primary addresses that no aggregate covers: each has to be announced by itself."""
-        return frozenset(
-            address
-            for address, networks in (
-                (allocation.ip6, self.config.cidr6 if self.config else ()),
-                (allocation.ip4, self.config.cidr4 if self.config else ()),
-            )
-            if address and not _covered(address, networks)
-        )
+        return frozenset(a for a in (allocation.ip6, allocation.ip4) if a and not _covered(a, self.aggregates))
 
 
 def _covered(address: str, networks: tuple[Network, ...]) -> bool:

@@ -94,9 +94,7 @@ def _namespace_labels(source: Source, namespace: str) -> Mapping[str, str]:
     return known.labels if known else NO_MAP
 
 
-def _check_grants(
-    request: PodRequest, *, config: NodeConfig, facts: NodeFacts, labels: Mapping[str, str]
-) -> None:
+def _check_grants(request: PodRequest, *, config: NodeConfig, facts: NodeFacts, labels: Mapping[str, str]) -> None:
     forbidden: list[Network] = [*map(ip_network, facts.own), *facts.lans]
     asked: list[tuple[str, tuple[Address, ...]]] = [(ANYCAST, request.anycast), (ADDRESSES, request.addresses)]
     for field, addresses in asked:
@@ -105,5 +103,3 @@ def _check_grants(
             reason = refusal(config, kind=kind, address=address, namespace_labels=labels, forbidden=forbidden)  # type: ignore[arg-type]
             if reason:
                 raise NotGranted(field, reason, details="ask whoever runs the cluster's NodeConfigs")
-
-

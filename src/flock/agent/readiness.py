@@ -44,7 +44,7 @@ class Readiness:
     async def wait(self, patience: float) -> None:
         """Return once ADD can be served; TryAgain with the reasons if that takes longer than `patience`."""
         deadline = time.monotonic() + patience
-        while not_ready := self.report().not_ready:
+        while not_ready := [text for problem, _ in self._blockers if (text := problem())]:
             if time.monotonic() > deadline:
                 raise TryAgain(f"this node cannot take pods yet: {'; '.join(not_ready)}")
             await asyncio.sleep(0.02)

@@ -35,16 +35,14 @@ class Verbs:
         self._readiness = readiness
 
     async def add(self, request: Request) -> dict[str, Any]:
-        conf, args = _understand(request)
+        conf, args = parse_net_conf(request.stdin_data), parse_cni_args(request.args)
         _require(request, "netns", "ifname")
         if not args.name and self._source.requires_pods:
             raise FieldError(
                 "CNI_ARGS", "K8S_POD_NAMESPACE and K8S_POD_NAME are missing", code=Code.INVALID_ENVIRONMENT
             )
         await self._readiness.wait(PATIENCE)
-        asked = Asked(
-            container_id=request.container_id, netns=request.netns, ifname=request.ifname, network=conf.name
-        )
+        asked = Asked(container_id=request.container_id, netns=request.netns, ifname=request.ifname, network=conf.name)
         allocation = await self._attachments.attach(asked, lambda: self._learn(conf, args))
         return render_result(
             _complete(allocation, request), version=conf.cni_version, netns=request.netns, dns=conf.dns
@@ -64,11 +62,12 @@ class Verbs:
         )
 
     async def delete(self, request: Request) -> None:
-        _understand(request)
+        """Needs neither namespace nor arguments nor a usable configuration: the store knows the container."""
+        _require(request)
         await self._attachments.detach(request.container_id, ifname=request.ifname)
 
     async def check(self, request: Request) -> None:
-        conf, _ = _understand(request)
+        conf = parse_net_conf(request.stdin_data)
         _require(request, "netns", "ifname")
         known = self._attachments.store.get(request.container_id)
         if known is None or known.state != "committed":
@@ -83,7 +82,7 @@ class Verbs:
 
     async def gc(self, request: Request) -> None:
         """Free what is not listed.  What is being worked on right now, or belongs to another network, is spared."""
-        conf, _ = _understand(request)
+        conf = parse_net_conf(request.stdin_data)
         if conf.valid_attachments is None:
             raise FieldError("cni.dev/valid-attachments", "is missing, so nothing was freed")
         valid = {(a.container_id, a.ifname) for a in conf.valid_attachments}
@@ -114,10 +113,6 @@ class Verbs:
         if limits.not_ready:
             code = Code.LIMITED if limits.pods_suffer else Code.NOT_AVAILABLE
             raise FlockError("; ".join(limits.not_ready), code=code, details="flockctl status tells more")
-
-
-def _understand(request: Request) -> tuple[NetConf, CniArgs]:
-    return parse_net_conf(request.stdin_data), parse_cni_args(request.args)
 
 
 def _require(request: Request, *names: str) -> None:

@@ -56,6 +56,10 @@ def _parser() -> argparse.ArgumentParser:
     command("pods", _pods, "the pods attached on this node and their addresses")
     check = command("check", _check, "compare store, kernel and manifests; list leaks and losses")
     check.add_argument("--repair", action="store_true", help="mend what can be mended, then list what is left")
+    command("bgp", _bgp, "the sessions of this node's BIRD with its routers")
+    command("anycast", _anycast, "who announces which address here, and why not")
+    command("drain", _drain, "withdraw all anycast of this node until undrain; sessions and pods stay")
+    command("undrain", _undrain, "announce this node's anycast again")
     return parser
 
 
@@ -77,6 +81,12 @@ def _status(arguments: argparse.Namespace) -> int:
             print(f"mtu       {status['mtu']}")
             rows = [(p["cidr"], p["used"], p["cooling"], _size(p["size"])) for p in status["pools"]]
             print(table(("POOL", "USED", "COOLING", "SIZE"), rows))
+            for session in status["sessions"]:
+                print(f"session   {session['peer']} {session['state']}")
+            if status["withdrawn"]:
+                print(f"anycast   withdrawn: {status['withdrawn']}")
+            elif status["announced"]:
+                print(f"anycast   {', '.join(status['announced'])}")
     return 0 if status["ready"] else NO
 
 
@@ -117,6 +127,49 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         print("store, kernel and manifests agree")
     return NO if rows else 0
+
+
+def _bgp(arguments: argparse.Namespace) -> int:
+    peers = ask(arguments.run_dir, "bgp")
+    if arguments.output == "json":
+        _print_json(peers)
+    else:
+        rows = [
+            (
+                p["peer"],
+                p["address"] or "-",
+                p["asn"] or "-",
+                p["state"],
+                p.get("since", "-"),
+                p.get("imported", "-"),
+                p.get("exported", "-"),
+                p.get("last_error") or "-",
+            )
+            for p in peers
+        ]
+        print(table(("PEER", "ADDRESS", "ASN", "STATE", "SINCE", "RECEIVED", "SENT", "LAST ERROR"), rows))
+    return 0 if all(p["up"] for p in peers) else NO
+
+
+def _anycast(arguments: argparse.Namespace, op: str = "anycast") -> int:
+    claims = ask(arguments.run_dir, op)
+    if arguments.output == "json":
+        _print_json(claims)
+        return 0
+    rows = [
+        (c["address"], c["kind"], c["pod"], c["interface"], "yes" if c["announced"] else "no", c["reason"] or "-")
+        for c in claims
+    ]
+    print(table(("ADDRESS", "KIND", "POD", "INTERFACE", "ANNOUNCED", "WHY NOT"), rows))
+    return 0
+
+
+def _drain(arguments: argparse.Namespace) -> int:
+    return _anycast(arguments, "drain")
+
+
+def _undrain(arguments: argparse.Namespace) -> int:
+    return _anycast(arguments, "undrain")
 
 
 def _size(size: int) -> str:

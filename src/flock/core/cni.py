@@ -91,7 +91,7 @@ def parse_net_conf(data: bytes) -> NetConf:
         text = str(error)
         problem, _, path = text.partition(" - at `$.")
         raise FieldError(path.rstrip("`") or "network configuration", problem) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FlockError(
             f"network configuration on stdin: not JSON: {error}", code=Code.DECODING_FAILURE
         ) from None

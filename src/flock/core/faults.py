@@ -2,8 +2,7 @@
 
 Every step of ADD and DEL after which a crash leaves something different behind passes a point.  Unarmed, a point
 costs one attribute test.  Armed from FLOCK_FAULT (`point=kill` or `point=ENOSPC`, several separated by commas),
-reaching it ends the process as `kill -9` would, or raises that error, once per process for errors given as
-`point=ENOSPC!` and every time otherwise.
+reaching it ends the process as `kill -9` would, or raises that error; `point=ENOSPC@3` does so at the third time only.
 """
 
 import errno
@@ -37,16 +36,21 @@ class Faults:
 
     def __init__(self) -> None:
         self._armed: dict[Point, str] = {}
+        self._countdown: dict[Point, int] = {}
 
     def arm(self, text: str) -> None:
         for item in filter(None, (part.strip() for part in text.split(","))):
-            point, _, action = item.partition("=")
-            name = action.rstrip("!")
+            point, _, what = item.partition("=")
+            action, _, count = what.partition("@")
             if point not in list(Point):
                 raise FieldError("FLOCK_FAULT", f"unknown point {point!r}")
-            if name != "kill" and not hasattr(errno, name):
+            if action != "kill" and not hasattr(errno, action):
                 raise FieldError("FLOCK_FAULT", f"{action!r} is neither `kill` nor an errno name")
+            if count and not count.isdecimal():
+                raise FieldError("FLOCK_FAULT", f"{what!r}: {count!r} is not a number of times")
             self._armed[Point(point)] = action
+            if count:
+                self._countdown[Point(point)] = int(count)
 
     def reach(self, point: Point) -> None:
         if not self._armed:
@@ -54,11 +58,13 @@ class Faults:
         action = self._armed.get(point)
         if action is None:
             return
+        if point in self._countdown:
+            self._countdown[point] -= 1
+            if self._countdown[point] != 0:
+                return
         if action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if action.endswith("!"):
-            del self._armed[point]
-        number = getattr(errno, action.rstrip("!"))
+        number = getattr(errno, action)
         raise OSError(number, os.strerror(number), f"(injected at {point})")
 
 

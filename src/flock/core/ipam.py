@@ -10,7 +10,7 @@ Large IPv6 pools are drawn from at random, or composed by ip-algo with a free in
 
 import ipaddress
 import random
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ Compose = Callable[[ipaddress.IPv6Network], int | None]
 COOLDOWN = 120.0
 SMALL_V6_BITS = 16  # up to 65536 addresses are walked, beyond that random picks practically never collide
 RANDOM_TRIES = 64
+NEVER = float("-inf")
 CACHED_RANGES = 256  # distinct pools remembered; pods may name sub-pools by annotation
 
 
@@ -41,18 +42,27 @@ class PoolUse(NamedTuple):
     used: int
     cooling: int
 
+    @property
+    def full(self) -> bool:
+        return self.used >= self.size
+
 
 class _Range:
-    """The usable addresses of one small pool, in the order in which they are to be given out."""
+    """The usable addresses of one pool; of a small one also the order in which they are to be given out."""
 
     def __init__(self, network: Network) -> None:
         self.first, self.last = usable(network)
+        self.size = max(0, self.last - self.first + 1)
         self.cursor = self.first
-        self.released: deque[tuple[float, Address]] = deque()
+        self.released: OrderedDict[Address, float] = OrderedDict()  # longest resting first, each address once
         self.address: type[Address] = type(network.network_address)
 
     def __contains__(self, address: Address) -> bool:
         return isinstance(address, self.address) and self.first <= int(address) <= self.last
+
+    def take_back(self, address: Address, since: float | None) -> None:
+        self.released[address] = NEVER if since is None else since
+        self.released.move_to_end(address, last=since is not None)
 
 
 class Ipam:
@@ -90,14 +100,11 @@ class Ipam:
     def use(self, networks: Iterable[Network], now: float) -> list[PoolUse]:
         """How full each pool is.  Walks all holders: for status, not for ADD."""
         self._forget_cooled(now)
+        taken = self._holder.keys() | self._sharers.keys()
+        pools = [(str(network), _Range(network)) for network in networks]
         return [
-            PoolUse(
-                str(network),
-                pool_size(network),
-                sum(a in network for a in (*self._holder, *self._sharers)),
-                sum(a in network for a in self._cooling),
-            )
-            for network in networks
+            PoolUse(cidr, pool.size, sum(a in pool for a in taken), sum(a in pool for a in self._cooling))
+            for cidr, pool in pools
         ]
 
     # --- taking ---
@@ -147,23 +154,19 @@ class Ipam:
 
         `cool_since` None: the address was never in use, it is as good as new.
         """
-        sharers = self._sharers.get(address)
-        if sharers is not None:
-            sharers.discard(container_id)
-            if not sharers:
-                del self._sharers[address]
+        if self._holder.get(address) == container_id:
+            del self._holder[address]
+        elif container_id not in self._sharers.get(address, ()):
             return
-        if self._holder.get(address) != container_id:
+        sharers = self._sharers.get(address, set())
+        sharers.discard(container_id)
+        if sharers:
             return
-        del self._holder[address]
+        self._sharers.pop(address, None)
         if cool_since is not None:
-            self._cooling.pop(address, None)
             self._cooling[address] = cool_since
         for walked in filter(lambda r: address in r, self._ranges.values()):
-            if cool_since is None:
-                walked.released.appendleft((float("-inf"), address))
-            else:
-                walked.released.append((cool_since, address))
+            walked.take_back(address, cool_since)
 
     # --- inside ---
 
@@ -185,7 +188,7 @@ class Ipam:
         walked = self._ranges.get(network)
         if walked is None:
             walked = self._ranges[network] = _Range(network)
-            walked.released.extend((at, a) for a, at in self._cooling.items() if a in walked)
+            walked.released.update((a, at) for a, at in self._cooling.items() if a in walked)
             if len(self._ranges) > CACHED_RANGES:
                 self._ranges.popitem(last=False)
         else:
@@ -201,27 +204,23 @@ class Ipam:
             if self._free(address) and address not in self._cooling:
                 return address
         head = self._head(walked)
-        if head is None or head[0] + self._cooldown > now:
+        if head is None or walked.released[head] + self._cooldown > now:
             return None
-        walked.released.popleft()
-        return head[1]
+        return head
 
     def _longest_resting(self, pools: Iterable[Network]) -> Address | None:
         """When every free address is still cooling: the one that has done so for longest."""
-        heads = [(head, walked) for walked in map(self._range, pools) if (head := self._head(walked)) is not None]
-        if not heads:
-            return None
-        head, walked = min(heads, key=lambda pair: pair[0][0])
-        walked.released.popleft()
-        return head[1]
+        ranges = [self._range(pool) for pool in pools]
+        heads = [(walked.released[head], head) for walked in ranges if (head := self._head(walked)) is not None]
+        return min(heads, key=lambda pair: pair[0])[1] if heads else None
 
-    def _head(self, walked: _Range) -> tuple[float, Address] | None:
-        """The longest-resting free address; entries overtaken by events are dropped on the way."""
+    def _head(self, walked: _Range) -> Address | None:
+        """The longest-resting free address; those that were taken meanwhile are dropped on the way."""
         while walked.released:
-            at, address = walked.released[0]
-            if self._free(address) and self._cooling.get(address, at) == at:
-                return at, address
-            walked.released.popleft()
+            address = next(iter(walked.released))
+            if self._free(address):
+                return address
+            del walked.released[address]
         return None
 
     def _compose(
@@ -234,7 +233,9 @@ class Ipam:
             base = compose(pool)
             if base is None:
                 continue
-            free = [a for n in range(16) if self._free(a := ipaddress.IPv6Address(base | n))]
+            first, last = usable(pool)
+            wanted = (ipaddress.IPv6Address(base | n) for n in range(16) if first <= base | n <= last)
+            free = [a for a in wanted if self._free(a)]
             rested = [a for a in free if a not in self._cooling]
             if rested:
                 return Pick6(self._random.choice(rested), cools=True)
@@ -283,8 +284,3 @@ def usable(network: Network) -> tuple[int, int]:
     if network.prefixlen == 127:
         return base, base + 1
     return base + 2, int(network.broadcast_address)
-
-
-def pool_size(network: Network) -> int:
-    first, last = usable(network)
-    return max(0, last - first + 1)

@@ -72,13 +72,13 @@ class Manifest(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-class Unreadable(FlockError):  # noqa: N818 - reads as what happened
+class Unreadable(FlockError):
     """The text is not a sequence of objects."""
 
     code = Code.DECODING_FAILURE
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     """One object is wrong; the message names the field."""
 
 

@@ -49,8 +49,8 @@ def pod_mac(container_id: str) -> bytes:
 
 
 def alias(*, pod: str, container_id: str) -> str:
-    """What `ip link` shows beside the host side.  The kernel takes at most 255 bytes."""
-    return f"flock pod={pod} container={container_id}"[:255]
+    """What `ip link` shows beside the host side.  The kernel takes at most 255 bytes, the closing zero among them."""
+    return f"flock pod={pod} container={container_id}".encode()[:254].decode(errors="ignore")
 
 
 def format_mac(mac: bytes) -> str:

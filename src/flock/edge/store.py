@@ -14,7 +14,7 @@ import contextlib
 import fcntl
 import ipaddress
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class _File(msgspec.Struct):
 class _Change(msgspec.Struct):
     container_id: str
     allocation: Allocation | None  # None: forget it
+    fragment: bytes
     released: tuple[Released, ...]
     done: "asyncio.Future[None]"
 
@@ -104,12 +105,16 @@ class Store:
 
     async def put(self, allocation: Allocation) -> None:
         """Durable when this returns; StoreFailure if it could not be, and then nothing was changed."""
-        await self._change(allocation.container_id, allocation, ())
+        try:
+            fragment = _fragment(allocation)  # here, so that what cannot be written fails its own caller alone
+        except UnicodeEncodeError as error:
+            raise StoreFailure(f"container {allocation.container_id!a} cannot be recorded: {error}") from None
+        await self._change(allocation.container_id, allocation, fragment, ())
 
     async def forget(self, container_id: str, *, released: Iterable[Released]) -> None:
         """Drop the entry; `released` addresses cool down from now on, across restarts."""
         if container_id in self._entries:
-            await self._change(container_id, None, tuple(released))
+            await self._change(container_id, None, b"", tuple(released))
 
     async def close(self) -> None:
         if self._flusher is not None:
@@ -121,9 +126,11 @@ class Store:
 
     # --- inside ---
 
-    async def _change(self, container_id: str, new: Allocation | None, released: tuple[Released, ...]) -> None:
+    async def _change(
+        self, container_id: str, new: Allocation | None, fragment: bytes, released: tuple[Released, ...]
+    ) -> None:
         loop = asyncio.get_running_loop()
-        change = _Change(container_id, new, released, loop.create_future())
+        change = _Change(container_id, new, fragment, released, loop.create_future())
         self._queue.append(change)
         if self._flusher is None:
             self._flusher = loop.create_task(self._flush_until_idle())
@@ -155,7 +162,7 @@ class Store:
                 fragments.pop(change.container_id, None)
             else:
                 entries[change.container_id] = change.allocation
-                fragments[change.container_id] = _fragment(change.allocation)
+                fragments[change.container_id] = change.fragment
                 for address in change.allocation.held:
                     released.pop(address, None)
             for entry in change.released:
@@ -171,7 +178,18 @@ class Store:
         return head + body + b',\n  "released": ' + resting + b"\n}\n"
 
     def _write(self, content: bytes) -> None:
-        """In the store's thread.  On any error the temporary file is removed and the old one stays."""
+        """In the store's thread, while memory holds the old state.  On any error the file does so too."""
+        self._replace(content)
+        try:
+            faults.reach(Point.STORE_RENAMED)
+            os.fsync(self._lock)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._replace(self._encode(self._fragments, self._released))
+            raise
+
+    def _replace(self, content: bytes) -> None:
+        """On any error the temporary file is removed and the old one stays."""
         temporary = f"{self._path}.tmp"
         try:
             faults.reach(Point.STORE_WRITE)
@@ -190,8 +208,6 @@ class Store:
         except OSError:
             _remove_quietly(temporary)
             raise
-        faults.reach(Point.STORE_RENAMED)
-        os.fsync(self._lock)
 
     @staticmethod
     def _settle(batch: list[_Change], error: StoreFailure | None) -> None:
@@ -207,7 +223,7 @@ class Store:
 def _decode(raw: bytes, path: Path) -> _File:
     try:
         content = msgspec.json.decode(raw, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreFailure(
             f"cannot parse {path}: {error}", details="repair the file or move it away; the agent looks again by itself"
         ) from None
@@ -216,9 +232,8 @@ def _decode(raw: bytes, path: Path) -> _File:
     entries = [_canonical(a, path) for a in content.allocations or ()]
     if len({a.container_id for a in entries}) != len(entries):
         raise StoreFailure(f"{path} lists a container twice")
-    for entry in content.released or ():
-        _canonical_address(entry.address, f"{path}: released")
-    return _File(content.version, content.node, entries, content.released)
+    released = [Released(_canonical_address(r.address, f"{path}: released"), r.at) for r in content.released or ()]
+    return _File(content.version, content.node, entries, sorted(released, key=lambda r: r.at))
 
 
 def _canonical(allocation: Allocation, path: Path) -> Allocation:
@@ -226,18 +241,20 @@ def _canonical(allocation: Allocation, path: Path) -> Allocation:
     where = f"{path}: container {allocation.container_id}"
     return msgspec.structs.replace(
         allocation,
-        ip6=allocation.ip6 and _canonical_address(allocation.ip6, where),
-        ip4=allocation.ip4 and _canonical_address(allocation.ip4, where),
+        ip6=allocation.ip6 and _canonical_address(allocation.ip6, f"{where}: ip6", ipaddress.IPv6Address),
+        ip4=allocation.ip4 and _canonical_address(allocation.ip4, f"{where}: ip4", ipaddress.IPv4Address),
         anycast=tuple(_canonical_address(a, where) for a in allocation.anycast),
         addresses=tuple(_canonical_address(a, where) for a in allocation.addresses),
     )
 
 
-def _canonical_address(text: str, where: str) -> str:
+def _canonical_address(
+    text: str, where: str, parse: Callable[[str], ipaddress.IPv4Address | ipaddress.IPv6Address] = ipaddress.ip_address
+) -> str:
     try:
-        return str(ipaddress.ip_address(text))
+        return str(parse(text))
     except ValueError:
-        raise StoreFailure(f"{where}: {text!r} is not an address") from None
+        raise StoreFailure(f"{where}: {text!r} is not an address of that kind") from None
 
 
 def _fragment(allocation: Allocation) -> bytes:

@@ -162,6 +162,12 @@ class NodeConfig(Spec, frozen=True, kw_only=True):
         return (*self.cidr6, *self.cidr4)
 
     @property
+    def reach(self) -> tuple[Network, ...]:
+        """Everything a pod of this node may have an address in."""
+        grants = (*self.anycast.allowed, *self.addresses.allowed)
+        return (*self.aggregates, *(prefix for grant in grants for prefix in grant.prefixes))
+
+    @property
     def wants_ipv6(self) -> bool:
         """A pod that does not say gets IPv6; a family without a CIDR is off."""
         return bool(self.cidr6) and self.defaults.ipv6 is not False

@@ -8,8 +8,9 @@ only routes to the pod's own addresses.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
+from flock.core.facts import Network
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY6, HOST_MAC, PROTO_POD, alias, format_mac
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed
@@ -17,14 +18,18 @@ from flock.edge.kernel.podlink import GATEWAY6_BYTES, host_name, host_routes, pa
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 
+BLACKHOLE_METRIC = 1024  # whatever else leads to exactly that prefix is better
+
 
 class Kind(StrEnum):
     LINK_MISSING = "link missing"
     LINK = "link changed"
+    SWITCH = "IPv6 switch off"
     GATEWAY = "gateway address missing"
     ROUTE = "host route missing"
     FOREIGN_ROUTE = "host route of another owner"
     NEIGHBOUR = "neighbour missing"
+    AGGREGATE = "blackhole route of an aggregate missing"
     ORPHAN_LINK = "link without allocation"
     ORPHAN_ROUTE = "route without allocation"
 
@@ -75,6 +80,8 @@ def _losses(allocation: Allocation, observed: Observed, announced: frozenset[str
         found.append(lost(Kind.LINK, f"{name} does not forward IPv4", r.set_ipv4_switches(link.index)))
     if not link.up:
         found.append(lost(Kind.LINK, f"{name} is down", r.set_up(link.index)))
+    if allocation.ip6 and not link.forwards6:
+        found.append(lost(Kind.SWITCH, f"forwarding dev {name}"))
     if allocation.ip6 and link.index not in observed.gateways:
         gateway = r.add_address(link.index, GATEWAY6_BYTES, 64)
         found.append(lost(Kind.GATEWAY, f"{GATEWAY6} dev {name}", gateway))
@@ -111,13 +118,41 @@ def orphans(
             continue
         mine = {packed(a) for a in (*primaries(allocation), *allocation.addresses, *allocation.anycast)}
         for route in observed.routes.get(link.index, []):
-            if route.protocol in OUR_PROTOCOLS and route.dst not in mine:
+            if route.protocol in OUR_PROTOCOLS and not route.nexthop and route.dst not in mine:
                 what = f"{_text(route)} dev {name}"
                 found.append(Difference(Kind.ORPHAN_ROUTE, what, repair=(r.delete_route(route),)))
     for route in observed.stray_routes:
         if route.protocol == PROTO_POD and route.kind == w.RTN_UNICAST:
             found.append(Difference(Kind.ORPHAN_ROUTE, _text(route), repair=(r.delete_route(route),)))
     return found
+
+
+def aggregate_differences(aggregates: Iterable[Network], observed: Observed) -> list[Difference]:
+    """Aggregates end in a blackhole: a packet to an address nobody has must not leave by the default route again."""
+    wanted = {_blackhole(n) for n in aggregates}
+    have = {route for route in observed.stray_routes if route.kind == w.RTN_BLACKHOLE}
+    seen = {(x.dst, x.length, x.family) for x in have}
+    missing = [x for x in wanted if (x.dst, x.length, x.family) not in seen]
+    keys = {(x.dst, x.length, x.family) for x in wanted}
+    surplus = [x for x in have if (x.dst, x.length, x.family) not in keys]
+    return [
+        *(Difference(Kind.AGGREGATE, _text(x), repair=(r.add_route(x),)) for x in missing),
+        *(Difference(Kind.ORPHAN_ROUTE, f"blackhole {_text(x)}", repair=(r.delete_route(x),)) for x in surplus),
+    ]
+
+
+def blackholed(observed: Observed) -> list[Network]:
+    """Aggregates as an earlier life of the agent left them in the kernel."""
+    found = (route for route in observed.stray_routes if route.kind == w.RTN_BLACKHOLE and route.dst)
+    return [ip_network((route.dst, route.length)) for route in found]
+
+
+def _blackhole(network: Network) -> r.Route:
+    dst = network.network_address.packed
+    family = r.family(dst)
+    return r.Route(
+        family, dst, network.prefixlen, protocol=PROTO_POD, metric=BLACKHOLE_METRIC, kind=w.RTN_BLACKHOLE
+    )
 
 
 def _same(route: r.Route, wanted: r.Route) -> bool:

@@ -20,19 +20,22 @@ RTMGRP_IPV6_IFADDR, RTMGRP_IPV6_ROUTE = 0x100, 0x400
 GROUPS = RTMGRP_LINK | RTMGRP_NEIGH | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
 WANTED = (w.RTM_NEWLINK, w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELROUTE, w.RTM_DELNEIGH)
 SO_ATTACH_FILTER = 26
+SO_RCVBUFFORCE = 33  # not capped by net.core.rmem_max, which is 208 KiB on most hosts
 BUFFER = 4 << 20  # a burst of 1000 DELs fits; an overrun only means that everything is looked at
 DRAIN = 1000  # datagrams per wake-up, so that a flood does not starve the loop
 
 
 class Event:
-    """What changed: a message type and the link it concerns; `link` is decoded for RTM_NEWLINK alone."""
+    """What changed: a message type and the link it concerns; `link` is decoded for RTM_NEWLINK alone, and
+    `protocol` is a deleted route's."""
 
-    __slots__ = ("index", "kind", "link")
+    __slots__ = ("index", "kind", "link", "protocol")
 
-    def __init__(self, kind: int, index: int, link: Link | None) -> None:
+    def __init__(self, kind: int, index: int, link: Link | None = None, protocol: int = 0) -> None:
         self.kind = kind
         self.index = index
         self.link = link
+        self.protocol = protocol
 
 
 class Monitor:
@@ -45,7 +48,7 @@ class Monitor:
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE
         )
         _attach_filter(self._socket)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
         self._socket.bind((0, GROUPS))
 
     def start(self) -> None:
@@ -77,10 +80,10 @@ def _decode(kind: int, body: bytes) -> Event | None:
         link = Link.decode(body)
         return Event(kind, link.index, link)
     if kind in (w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELNEIGH):
-        return Event(kind, struct.unpack_from("=i", body, 4)[0], None)
+        return Event(kind, struct.unpack_from("=i", body, 4)[0])
     if kind == w.RTM_DELROUTE:
         oif = w.attrs(body, 12).get(w.RTA_OIF)
-        return Event(kind, w.as_u32(oif) if oif else 0, None)
+        return Event(kind, w.as_u32(oif) if oif else 0, protocol=body[5])
     return None
 
 

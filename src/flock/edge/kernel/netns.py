@@ -34,6 +34,8 @@ def open_netns(path: str) -> Netns:
     try:
         faults.reach(Point.NETNS)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except ValueError:
+        raise FieldError("CNI_NETNS", f"{path!r} is not a path", code=Code.INVALID_ENVIRONMENT) from None
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise FlockError(f"cannot open namespace {path}: {error.strerror}", code=Code.TRY_AGAIN) from None

@@ -1,5 +1,6 @@
 """The node itself: forwarding switched on without losing its own default route, and the facts others need."""
 
+import contextlib
 import ipaddress
 import os
 from collections.abc import Iterable
@@ -41,6 +42,11 @@ def enable_forwarding(sysctl: Path, *, ipv6: bool, ipv4: bool) -> list[str]:
         changed += _set(conf / "all" / "forwarding", "1")
     if ipv4:
         changed += _set(sysctl / "ipv4" / "ip_forward", "1")
+    for family in ("ipv6", "ipv4"):
+        policy = sysctl / family / "fib_multipath_hash_policy"
+        # Flows, not hosts, are spread over several next hops: by ports too.  A kernel without it does the rest as well.
+        with contextlib.suppress(KernelRefused):
+            changed += _set(policy, "1") if policy.exists() else []
     return changed
 
 

@@ -100,6 +100,7 @@ class PodLinks:
                 pod = Netlink()
                 try:
                     self._create_pair(allocation, name, namespace, pod, claimed)
+                    faults.reach(Point.ADD_LINK)
                     peer = self._must_exist(pod, allocation.ifname)
                     if allocation.ip6:
                         self._enable_ipv6(allocation)
@@ -219,7 +220,11 @@ class PodLinks:
             self.host.run([r.delete_group(group)], ignore=gone)
 
     def _clear_loopback(self, allocation: Allocation) -> None:
-        """Anycast addresses sit on the pod's `lo`, which outlives the link if the namespace does."""
+        """Anycast addresses sit on the pod's `lo`, which outlives the link if the namespace does.
+
+        An ADD that failed may have been refused because the namespace is another pod's, or the node's own: what
+        stands on `lo` there is not ours.  So it has to be the namespace we recorded, or the one our link leads to.
+        """
         if not allocation.anycast or not allocation.netns:
             return
         try:
@@ -232,10 +237,17 @@ class PodLinks:
             with inside(namespace, home=self.home):
                 pod = Netlink()
             with pod:
+                if not allocation.netns_id and not self._leads_to(pod, allocation):
+                    return
                 requests = [r.delete_address(LOOPBACK_INDEX, a, 8 * len(a)) for a in map(packed, allocation.anycast)]
                 pod.run(requests, ignore=[errno.EADDRNOTAVAIL, errno.ENODEV])
         finally:
             namespace.close()
+
+    def _leads_to(self, pod: Netlink, allocation: Allocation) -> bool:
+        """Are the host interface and the pod's interface the two ends of one link?"""
+        host, peer = self.host.link(host_name(allocation)), pod.link(allocation.ifname)
+        return host is not None and peer is not None and (host.peer_index, peer.peer_index) == (peer.index, host.index)
 
 
 # --- the messages ---------------------------------------------------------------------------------------------
@@ -289,6 +301,7 @@ def pod_side(index: int, allocation: Allocation) -> list[r.Request]:
 def prepare_host_side(sysctl: str, name: str) -> None:
     """Host side, before it goes up: IPv6 on even where the node's default is off, and pods advertise no routes."""
     write_switch(f"{sysctl}/ipv6/conf/{name}/disable_ipv6", "0")
+    write_switch(f"{sysctl}/ipv6/conf/{name}/forwarding", "1")
     write_switch(f"{sysctl}/ipv6/conf/{name}/accept_ra", "0")
 
 

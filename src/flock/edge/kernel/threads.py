@@ -6,15 +6,18 @@ the other does what takes long (deletions, dumps), so that a burst of DELs does 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from flock.core.announcing import Via
+from flock.core.errors import FlockError
 from flock.core.facts import NodeFacts
 from flock.core.model import Allocation
-from flock.edge.kernel import node, observe, podcheck
-from flock.edge.kernel.podlink import Announced, Claimed, PodLinks, Wire, prepare_host_side
+from flock.edge.kernel import conntrack, node, observe, podcheck
+from flock.edge.kernel.announce import Changes, announce
+from flock.edge.kernel.podlink import Announced, Claimed, PodLinks, Wire, packed, prepare_host_side
 from flock.edge.netlink.route import Request
 
 T = TypeVar("T")
@@ -66,7 +69,7 @@ class Kernel:
         while self._doomed:
             batch, self._doomed = self._doomed, []
             doomed = [allocation for allocation, _ in batch]
-            failures = await self._slow.run(lambda links, d=doomed: links.detach(d))  # type: ignore[misc]
+            failures = await self._slow.run(lambda links, d=doomed: self._detach(links, d))  # type: ignore[misc]
             for allocation, done in batch:
                 if done.cancelled():
                     continue
@@ -77,8 +80,26 @@ class Kernel:
                     done.set_exception(failure)
         self._reaper = None
 
+    def _detach(self, links: PodLinks, doomed: list[Allocation]) -> dict[str, FlockError | OSError]:
+        failures = links.detach(doomed)
+        addresses = {packed(a) for allocation in doomed for a in (*allocation.held, *allocation.anycast)}
+        conntrack.drop(addresses, sysctl=str(self._sysctl))
+        return failures
+
     async def prepare_host_side(self, name: str) -> None:
         await self._slow.run(lambda _: prepare_host_side(str(self._sysctl), name))
+
+    async def announce(self, desired: Mapping[str, tuple[Via, ...]], *, indexes: Mapping[str, int]) -> Changes:
+        """Make these the announced addresses; flows to what was withdrawn or moved are forgotten."""
+
+        def work(links: PodLinks) -> Changes:
+            changes = announce(links.host, desired, indexes=indexes)
+            moved = [*changes.withdrawn, *map(packed, changes.changed)]
+            if moved:
+                conntrack.drop(moved, sysctl=str(self._sysctl))
+            return changes
+
+        return await self._fast.run(work)
 
     async def delete_links(self, indexes: Collection[int]) -> None:
         await self._slow.run(lambda links: links.delete_links(indexes))

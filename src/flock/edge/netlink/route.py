@@ -137,13 +137,16 @@ class Link:
     kind: str
     peer_index: int  # a veth's other end, in the namespace netns_id; 0 if none
     forwards: bool  # IPv4 forwarding and proxy_arp, as a host side needs them
+    forwards6: bool
 
     @staticmethod
     def decode(body: bytes) -> "Link":
         _, _, _, index, flags, _ = _IFINFO.unpack_from(body)
         a = w.attrs(body, _IFINFO.size)
         info = w.attrs(a.get(w.IFLA_LINKINFO, b""))
-        inet = w.attrs(w.attrs(a.get(w.IFLA_AF_SPEC, b"")).get(w.AF_INET, b"")).get(w.IFLA_INET_CONF, b"")
+        families = w.attrs(a.get(w.IFLA_AF_SPEC, b""))
+        inet = w.attrs(families.get(w.AF_INET, b"")).get(w.IFLA_INET_CONF, b"")
+        inet6 = w.attrs(families.get(w.AF_INET6, b"")).get(w.IFLA_INET6_CONF, b"")
         return Link(
             index=index,
             name=w.as_text(a.get(w.IFLA_IFNAME, b"")),
@@ -155,6 +158,7 @@ class Link:
             kind=w.as_text(info.get(w.IFLA_INFO_KIND, b"")),
             peer_index=w.as_u32(a[w.IFLA_LINK]) if w.IFLA_LINK in a else 0,
             forwards=all(_devconf(inet, which) for which in (w.IPV4_DEVCONF_FORWARDING, w.IPV4_DEVCONF_PROXY_ARP)),
+            forwards6=bool(_devconf(inet6, 1)),  # forwarding is the first of them; IPv6 numbers them from 0
         )
 
 
@@ -222,17 +226,22 @@ class Route:
     onlink: bool = False
     kind: int = w.RTN_UNICAST
     table: int = w.RT_TABLE_MAIN
+    nexthop: int = 0  # id of a nexthop object, instead of index and gateway
 
     def encode(self) -> bytes:
-        scope = w.RT_SCOPE_UNIVERSE if self.gateway or self.family == w.AF_INET6 else w.RT_SCOPE_LINK
+        link_scope = self.family == w.AF_INET and self.index and not self.gateway
+        scope = w.RT_SCOPE_LINK if link_scope else w.RT_SCOPE_UNIVERSE
         flags = w.RTNH_F_ONLINK if self.onlink else 0
         body = _RTMSG.pack(self.family, self.length, 0, 0, w.RT_TABLE_MAIN, self.protocol, scope, self.kind, flags)
         if self.dst:
             body += w.attr(w.RTA_DST, self.dst)
-        if self.gateway:
-            body += w.attr(w.RTA_GATEWAY, self.gateway)
-        if self.index:
-            body += w.attr(w.RTA_OIF, w.u32(self.index))
+        if self.nexthop:
+            body += w.attr(w.RTA_NH_ID, w.u32(self.nexthop))
+        else:  # the kernel tells both and takes only one
+            if self.gateway:
+                body += w.attr(w.RTA_GATEWAY, self.gateway)
+            if self.index:
+                body += w.attr(w.RTA_OIF, w.u32(self.index))
         if self.metric:
             body += w.attr(w.RTA_PRIORITY, w.u32(self.metric))
         return body
@@ -252,6 +261,7 @@ class Route:
             onlink=bool(flags & w.RTNH_F_ONLINK),
             kind=kind,
             table=w.as_u32(a[w.RTA_TABLE]) if w.RTA_TABLE in a else table,
+            nexthop=w.as_u32(a[w.RTA_NH_ID]) if w.RTA_NH_ID in a else 0,
         )
 
 
@@ -271,8 +281,9 @@ def delete_route(route: Route) -> Request:
     return Request("delete a route", w.RTM_DELROUTE, 0, route.encode())
 
 
-def dump_routes(fam: int) -> Request:
-    body = _RTMSG.pack(fam, 0, 0, 0, w.RT_TABLE_MAIN, 0, 0, 0, 0) + w.attr(w.RTA_TABLE, w.u32(w.RT_TABLE_MAIN))
+def dump_routes(fam: int, *, protocol: int = 0) -> Request:
+    """Of one protocol, or of all; the kernel filters."""
+    body = _RTMSG.pack(fam, 0, 0, 0, w.RT_TABLE_MAIN, protocol, 0, 0, 0) + w.attr(w.RTA_TABLE, w.u32(w.RT_TABLE_MAIN))
     return Request("list routes", w.RTM_GETROUTE, w.NLM_F_ROOT_MATCH, body)
 
 

@@ -16,8 +16,11 @@ from flock.core.faults import Point, faults
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.route import Link, Request, get_link, get_link_by_index
 
-SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
+SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK = 270, 10, 11, 12
 RECEIVE = 256 * 1024  # a dump's datagrams are at most 32 KiB; acknowledgements are tiny
+# Messages per datagram: some 30 KiB, well below a socket's send buffer; and were all of them refused, the answers
+# would still fit its receive buffer (300 do not, and then the last answer is lost).
+BATCH = 256
 DUMP_ATTEMPTS = 10  # a dump may be interrupted by changes on a busy node; each attempt is independent
 # An answer from the kernel comes within the send; this only bounds a bug or a lost answer.
 TIMEOUT = 30
@@ -32,6 +35,7 @@ class Netlink:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1)  # dumps are filtered by the kernel
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", TIMEOUT, 0))
         self._seq = 0
 
@@ -46,8 +50,12 @@ class Netlink:
 
     def run(self, requests: Sequence[Request], *, ignore: Sequence[int] = ()) -> None:
         """Send all; raise KernelRefused for the first that failed with an errno not in `ignore`."""
-        if not requests:
-            return
+        batches = [requests[start : start + BATCH] for start in range(0, len(requests), BATCH)]
+        failures = [self._run_batch(batch, ignore) for batch in batches]
+        for failure in filter(None, failures):
+            raise failure
+
+    def _run_batch(self, requests: Sequence[Request], ignore: Sequence[int]) -> KernelRefused | None:
         first = self._seq + 1
         last = len(requests) - 1
         datagram = b"".join(
@@ -65,9 +73,7 @@ class Netlink:
                 if number and number not in ignore and failure is None:
                     failure = _refused(requests[seq - first], number, flags, body)
                 if seq == self._seq:
-                    if failure is not None:
-                        raise failure
-                    return
+                    return failure
 
     def get(self, request: Request) -> bytes:
         """The body of the one object asked for."""

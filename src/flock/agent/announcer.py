@@ -1,0 +1,158 @@
+"""Announces anycast and extra addresses while their pods are eligible, by kernel routes alone.
+
+Runs at start, on every change of pods, attachments or configuration, and with each healing pass.  A run under way when
+the next change comes is followed by exactly one more.  BIRD sees the routes come and go within milliseconds.
+`drain` withdraws everything on this node until `undrain`, across restarts of the agent.
+"""
+
+import asyncio
+import logging
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from flock.agent.attachments import Attachments
+from flock.agent.nodeview import NodeView
+from flock.core.announcing import Claim, claims, desired
+from flock.core.errors import FlockError
+from flock.core.model import NO_MAP, Allocation
+from flock.core.nodeconfig import grants
+from flock.edge.kernel.announce import Changes
+from flock.edge.kernel.threads import Kernel
+from flock.edge.source import Source
+
+log = logging.getLogger("anycast")
+
+DRAINED = "drained"  # a file in the state directory: its presence is the state
+RETRY = 1.0
+
+
+class Announcer:
+    def __init__(
+        self, *, attachments: Attachments, source: Source, view: NodeView, kernel: Kernel, state_dir: Path
+    ) -> None:
+        self._attachments = attachments
+        self._source = source
+        self._view = view
+        self._kernel = kernel
+        self._marker = state_dir / DRAINED
+        self._dirty = asyncio.Event()
+        self._leaving = False
+        self._picture_complete = False
+        self.announced: frozenset[str] = frozenset()
+        self.last_error = ""
+        self.runs = 0
+
+    def begin(self) -> None:
+        """Pods and links are all known now.  Before, nothing is changed: what an earlier life announced stays."""
+        self._picture_complete = True
+        self._dirty.set()
+
+    def trigger(self) -> None:
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            if not await self.reconcile():
+                await asyncio.sleep(RETRY)
+                self._dirty.set()
+
+    async def reconcile(self) -> bool:
+        """One run.  False if the kernel refused; the next run tries again."""
+        if not self._picture_complete:
+            return True
+        wanted = desired(self.claims())
+        indexes = {name: index for index, name in self._attachments.links.items()}
+        self.runs += 1
+        try:
+            changes = await self._kernel.announce(wanted, indexes=indexes)
+        except (FlockError, OSError) as error:
+            log.error("could not announce problem=%s", error)
+            self.last_error = str(error)
+            return False
+        self.last_error = ""
+        self.announced = frozenset(wanted)
+        _tell(changes)
+        return True
+
+    def claims(self) -> list[Claim]:
+        present = set(self._attachments.links.values())
+        return claims(
+            self._attachments.store.entries.values(),
+            self._source.pods,
+            withdrawn=self.withdrawn,
+            alive=lambda allocation: allocation.host_interface in present,
+            granted=self._granted,
+        )
+
+    def _granted(self, allocation: Allocation, kind: str, address: str) -> bool:
+        config = self._view.config
+        namespace = self._source.namespaces.get(allocation.namespace)
+        labels = namespace.labels if namespace else NO_MAP
+        return config is not None and grants(
+            config,
+            kind="anycast" if kind == "anycast" else "addresses",
+            address=ip_address(address),
+            namespace_labels=labels,
+        )
+
+    # --- withdrawing everything ---
+
+    @property
+    def withdrawn(self) -> str:
+        """Why this node announces no anycast at all; empty if it may."""
+        if self._leaving:
+            return "the node is going down"
+        if self._marker.exists():
+            return "the node is drained (flockctl undrain restores it)"
+        node, config = self._source.node, self._view.config
+        if node is not None and node.cordoned and config is not None and config.anycast.withdraw_on_cordon:
+            return "the node is cordoned"
+        return ""
+
+    async def drain(self) -> None:
+        self._marker.touch(mode=0o600)
+        await self.reconcile()
+
+    async def undrain(self) -> None:
+        self._marker.unlink(missing_ok=True)
+        await self.reconcile()
+
+    async def leave(self) -> None:
+        """The agent stops: withdraw if traffic should go elsewhere, i.e. the node is cordoned or going down."""
+        node = self._source.node
+        if (node is not None and node.cordoned) or _host_is_going_down():
+            log.info("withdrawing anycast before stopping")
+            self._leaving = True
+            await self.reconcile()
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "address": claim.address,
+                "kind": claim.kind,
+                "pod": claim.pod,
+                "container": claim.container_id,
+                "interface": claim.via.interface,
+                "via": claim.via.gateway,
+                "announced": not claim.obstacle,
+                "reason": claim.obstacle,
+            }
+            for claim in sorted(self.claims(), key=lambda c: (c.address, c.pod))
+        ]
+
+
+def _host_is_going_down() -> bool:
+    """systemd marks a shutdown that is under way or scheduled; the agent's container sees the host's /run."""
+    return any(Path(path).exists() for path in ("/run/systemd/shutdown/scheduled", "/run/nologin"))
+
+
+def _tell(changes: Changes) -> None:
+    for verb, addresses in (("announced", changes.announced), ("changed", changes.changed)):
+        for address in addresses:
+            log.info("%s address=%s", verb, address)
+    for packed in changes.withdrawn:
+        log.info("withdrew address=%s", ip_address(packed))

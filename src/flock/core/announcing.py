@@ -1,0 +1,106 @@
+"""Which addresses this node announces beyond its aggregates, and why not the others.  Pure.
+
+An anycast address, or an extra one of `addresses`, is announced while a pod that holds it is eligible: attached,
+Ready, not terminating, its address still granted, the node not drained.  Several pods may carry one anycast address;
+each is a next hop, reached over its own link by its primary address of that family.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from flock.core.model import Allocation, Pod
+
+
+class Via(msgspec.Struct, frozen=True, order=True):
+    """One next hop: the pod's primary address of the family, over its host interface."""
+
+    gateway: str
+    interface: str
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod's claim on one address.  `obstacle` is empty if it is to be announced."""
+
+    address: str
+    pod: str
+    container_id: str
+    kind: str  # anycast or addresses
+    via: Via
+    obstacle: str
+
+
+def claims(
+    allocations: Iterable[Allocation],
+    pods: Mapping[tuple[str, str], Pod],
+    *,
+    withdrawn: str,
+    alive: Callable[[Allocation], bool],
+    granted: Callable[[Allocation, str, str], bool],
+) -> list[Claim]:
+    """Every claim on this node.  `withdrawn` says why nothing at all is announced, empty if that is not so.
+
+    `granted(allocation, kind, address)`: does the configuration in force still let this pod have the address?
+    """
+    found = []
+    for allocation in allocations:
+        if not allocation.anycast and not allocation.addresses:
+            continue
+        shared = _obstacle(allocation, pods, alive=alive)
+        for kind, address in _extra(allocation):
+            gateway = allocation.ip6 if ":" in address else allocation.ip4
+            if not gateway:
+                obstacle = "the pod has no address of that family"
+            elif shared:
+                obstacle = shared
+            elif not granted(allocation, kind, address):
+                obstacle = f"spec.{kind}.allowed does not grant it any more"
+            else:
+                obstacle = withdrawn
+            found.append(
+                Claim(
+                    address=address,
+                    pod=allocation.pod,
+                    container_id=allocation.container_id,
+                    kind=kind,
+                    via=Via(gateway, allocation.host_interface),
+                    obstacle=obstacle,
+                )
+            )
+    return found
+
+
+def desired(all_claims: Iterable[Claim]) -> dict[str, tuple[Via, ...]]:
+    """Next hops by address, sorted; only what is to be announced."""
+    found: dict[str, set[Via]] = {}
+    for claim in all_claims:
+        if not claim.obstacle:
+            found.setdefault(claim.address, set()).add(claim.via)
+    return {address: tuple(sorted(vias)) for address, vias in sorted(found.items())}
+
+
+def _extra(allocation: Allocation) -> Iterable[tuple[str, str]]:
+    """Addresses beside the primaries, which are routed from commit to DEL whatever the pod's state."""
+    yield from (("anycast", address) for address in allocation.anycast)
+    for address in allocation.addresses:
+        if address not in (allocation.ip6, allocation.ip4):
+            yield "addresses", address
+
+
+def _obstacle(
+    allocation: Allocation, pods: Mapping[tuple[str, str], Pod], *, alive: Callable[[Allocation], bool]
+) -> str:
+    if allocation.state != "committed":
+        return "the pod is not attached yet, or not any more"
+    if not alive(allocation):
+        return "the pod's link is gone"
+    pod = pods.get((allocation.namespace, allocation.pod_name))
+    if pod is None:
+        return "the pod is not known"
+    if allocation.owner_uid and pod.metadata.uid and allocation.owner_uid != pod.metadata.uid:
+        return "the pod was replaced by another of its name"
+    if pod.terminating:
+        return "the pod is terminating"
+    if not pod.ready:
+        return "the pod is not Ready"
+    return ""

@@ -1,0 +1,1 @@
+"""BIRD from outside: `control` speaks to its socket, `replies` understands what it says, `conffile` writes its file."""

@@ -1,0 +1,72 @@
+"""What BIRD tells about its protocols, as values."""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from flock.edge.bird.control import Reply
+
+_HEAD = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\d{4}-\d\d-\d\d \S+|\S+)\s*(.*)")
+_ROUTES = re.compile(r"Routes:\s+(\d+) imported(?:, \d+ filtered)?, (\d+) exported")
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """One protocol that talks to a neighbour."""
+
+    name: str
+    kind: str  # BGP or OSPF
+    up: bool
+    state: str  # Established, Active, Connect … for BGP; Running, Alone for OSPF
+    since: str
+    neighbour: str = ""
+    imported: int = 0
+    exported: int = 0
+    last_error: str = ""
+
+
+def protocol_names(reply: Reply) -> frozenset[str]:
+    """All protocols that are running, from `show protocols`."""
+    heads = (_HEAD.fullmatch(text.strip()) for code, text in reply.lines if code == 1002)
+    return frozenset(head[1] for head in heads if head)
+
+
+def sessions(reply: Reply) -> list[Session]:
+    """BGP and OSPF protocols, from `show protocols all`."""
+    found: list[Session] = []
+    head: re.Match[str] | None = None
+    details: list[str] = []
+    for code, text in (*reply.lines, (1002, "")):
+        if code == 1002:
+            if head is not None and head[2] in ("BGP", "OSPF"):
+                found.append(_session(head, details))
+            head, details = _HEAD.fullmatch(text.strip()), []
+        else:
+            details += text.splitlines()
+    return found
+
+
+def _session(head: re.Match[str], details: Iterable[str]) -> Session:
+    fields: dict[str, str] = {}
+    imported = exported = 0
+    for line in details:
+        routes = _ROUTES.search(line)
+        if routes:
+            imported += int(routes[1])
+            exported += int(routes[2])
+        key, colon, value = line.strip().partition(":")
+        if colon:
+            fields.setdefault(key, value.strip())
+    up = head[4] == "up"
+    shown = fields.get("BGP state") or head[6].strip() or head[4]
+    return Session(
+        name=head[1],
+        kind=head[2],
+        up=up and (head[2] != "BGP" or shown == "Established"),
+        state=shown,
+        since=head[5],
+        neighbour=fields.get("Neighbor address", ""),
+        imported=imported,
+        exported=exported,
+        last_error=fields.get("Last error", ""),
+    )

@@ -1,0 +1,121 @@
+"""Announced addresses in the kernel: a host route each, to a resilient group of the pods that carry it.
+
+Desired, observed, diff, apply.  What is observed comes from the kernel every time, never from memory, so routes that
+a killed agent left behind are found and removed like any other difference.  Ours are the nexthop objects and routes
+with the announcing protocol number; primary addresses outside the aggregates have that number too but lead straight
+over a link, without a nexthop object, and are not touched here.
+
+The group exists from the first pod on: turning a plain route into a group when a second pod joins would move flows.
+"""
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flock.core.announcing import Via
+from flock.core.naming import PROTO_ANNOUNCE, ROUTE_METRIC
+from flock.edge.kernel.podlink import packed
+from flock.edge.netlink import nexthop as n
+from flock.edge.netlink import route as r
+from flock.edge.netlink import wire as w
+from flock.edge.netlink.socket import Netlink
+
+# Where our nexthop ids start; a full dump tells which are taken, whoever made them.
+FIRST_ID = 0x0F10C000
+GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one pass did, by address as text."""
+
+    announced: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    withdrawn: list[bytes] = field(default_factory=list)
+
+
+def announce(netlink: Netlink, desired: Mapping[str, tuple[Via, ...]], *, indexes: Mapping[str, int]) -> Changes:
+    """Make the kernel announce exactly `desired`.  `indexes` are the links' by name; a via without one is skipped."""
+    nexthops = {x.id: x for x in netlink.dump(n.dump_nexthops(), n.Nexthop.decode)}
+    ours = {x.id: x for x in nexthops.values() if x.protocol == PROTO_ANNOUNCE}
+    routes = {
+        route.dst: route
+        for family in (w.AF_INET6, w.AF_INET)
+        for route in netlink.dump(r.dump_routes(family, protocol=PROTO_ANNOUNCE), r.Route.decode)
+        if route.nexthop
+    }
+    plan = _Plan(taken=set(nexthops), singles={(x.index, x.gateway): x.id for x in ours.values() if not x.members})
+    changes = Changes()
+    for address, vias in desired.items():
+        members = tuple(
+            plan.single(indexes[via.interface], packed(via.gateway)) for via in vias if via.interface in indexes
+        )
+        if members:
+            _announce_one(plan, changes, address, members, routes.pop(packed(address), None), ours)
+    for dst, route in routes.items():
+        plan.removals.append(r.delete_route(route))
+        changes.withdrawn.append(dst)
+    plan.removals += [n.delete_nexthop(x.id) for x in ours.values() if x.members and x.id not in plan.used]
+    plan.removals += [n.delete_nexthop(x.id) for x in ours.values() if not x.members and x.id not in plan.used]
+    netlink.run(plan.additions)
+    netlink.run(plan.removals, ignore=GONE)
+    return changes
+
+
+def _announce_one(
+    plan: "_Plan",
+    changes: Changes,
+    address: str,
+    members: tuple[int, ...],
+    route: r.Route | None,
+    ours: Mapping[int, n.Nexthop],
+) -> None:
+    group = ours.get(route.nexthop) if route is not None else None
+    if route is None or group is None or route.metric != ROUTE_METRIC:
+        identifier = plan.fresh_id()
+        plan.additions.append(n.set_group(identifier, members, protocol=PROTO_ANNOUNCE))
+        plan.additions.append(r.add_route(_route(packed(address), identifier)))
+        changes.announced.append(address)
+    else:
+        identifier = group.id
+        if set(group.members) != set(members):
+            plan.additions.append(n.set_group(identifier, members, protocol=PROTO_ANNOUNCE))
+            changes.changed.append(address)
+    plan.used.add(identifier)
+
+
+@dataclass(slots=True)
+class _Plan:
+    taken: set[int]  # ids in use, whoever uses them
+    singles: dict[tuple[int, bytes], int]
+    used: set[int] = field(default_factory=set)
+    additions: list[r.Request] = field(default_factory=list)
+    removals: list[r.Request] = field(default_factory=list)
+    next_id: int = FIRST_ID
+
+    def fresh_id(self) -> int:
+        while self.next_id in self.taken:
+            self.next_id += 1
+        self.taken.add(self.next_id)
+        return self.next_id
+
+    def single(self, index: int, gateway: bytes) -> int:
+        """The next hop to a pod, made if there is none yet."""
+        key = (index, gateway)
+        if key not in self.singles:
+            self.singles[key] = self.fresh_id()
+            request = n.add_nexthop(self.singles[key], index=index, gateway=gateway, protocol=PROTO_ANNOUNCE)
+            self.additions.append(request)
+        self.used.add(self.singles[key])
+        return self.singles[key]
+
+
+def _route(address: bytes, group: int) -> r.Route:
+    return r.Route(
+        family=r.family(address),
+        dst=address,
+        length=8 * len(address),
+        protocol=PROTO_ANNOUNCE,
+        metric=ROUTE_METRIC,
+        nexthop=group,
+    )

@@ -1,0 +1,147 @@
+"""Where the API server is and who we are: from inside a cluster, or from a kubeconfig."""
+
+import base64
+import os
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from flock.core.errors import FieldError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """`token_file` is read again for every request: mounted tokens rotate."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    prefix: str = ""
+    token: str = ""
+    token_file: Path | None = None
+
+    def authorization(self) -> str:
+        token = self.token
+        if self.token_file is not None:
+            token = self.token_file.read_text().strip()
+        return f"Bearer {token}" if token else ""
+
+
+def in_cluster(*, apiserver: str = "", account: Path = SERVICE_ACCOUNT) -> Access:
+    """The pod's service account; `apiserver` overrides the address, for a node whose Services do not work yet."""
+    if not apiserver:
+        host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+        port = os.environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        if not host:
+            raise FieldError(
+                "--apiserver",
+                "not running in a cluster (KUBERNETES_SERVICE_HOST is not set)",
+                details="give --manifests, --kubeconfig or --apiserver",
+            )
+        apiserver = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    authority = account / "ca.crt"
+    if not authority.exists():
+        raise FieldError("--apiserver", f"no service account at {account}", details="or give --kubeconfig")
+    return _access(apiserver, tls=_context(authority=authority), token_file=account / "token")
+
+
+def from_kubeconfig(path: Path, *, apiserver: str = "") -> Access:
+    """The current context.  Client certificate, token or token file; `insecure-skip-tls-verify` is honoured."""
+    import yaml  # in API mode nothing else needs it
+
+    try:
+        config = yaml.safe_load(path.read_text())
+        context = _named(config, "contexts", config["current-context"])["context"]
+        cluster = _named(config, "clusters", context["cluster"])["cluster"]
+        user = _named(config, "users", context.get("user", "")).get("user") or {}
+    except OSError as error:
+        raise FieldError("--kubeconfig", f"cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise FieldError("--kubeconfig", f"{path} is not a usable kubeconfig: {error!r}") from None
+    server = apiserver or cluster.get("server", "")
+    tls = None
+    if server.startswith("https:"):
+        tls = _context(
+            authority=_file(cluster, "certificate-authority", path),
+            certificate=_file(user, "client-certificate", path),
+            key=_file(user, "client-key", path),
+            verify=not cluster.get("insecure-skip-tls-verify"),
+        )
+    token_file = user.get("tokenFile")
+    return _access(
+        server,
+        tls=tls,
+        token=user.get("token", ""),
+        token_file=path.parent / token_file if token_file else None,
+    )
+
+
+def _access(server: str, **kwargs: Any) -> Access:
+    url = urlsplit(server)
+    if url.scheme not in ("https", "http") or not url.hostname:
+        raise FieldError("--apiserver", f"{server!r} is not an http(s) address")
+    port = url.port or (443 if url.scheme == "https" else 80)
+    if url.scheme == "http":
+        kwargs["tls"] = None
+    return Access(host=url.hostname, port=port, prefix=url.path.rstrip("/"), **kwargs)
+
+
+def _named(config: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    for entry in config.get(kind) or ():
+        if entry.get("name") == name:
+            found: dict[str, Any] = entry
+            return found
+    if kind == "users":
+        return {}
+    raise KeyError(f"{kind}: no {name!r}")
+
+
+def _file(section: dict[str, Any], key: str, kubeconfig: Path) -> Path | bytes | None:
+    data = section.get(f"{key}-data")
+    if data:
+        return base64.b64decode(data)
+    name = section.get(key)
+    return kubeconfig.parent / name if name else None
+
+
+def _context(
+    *,
+    authority: Path | bytes | None,
+    certificate: Path | bytes | None = None,
+    key: Path | bytes | None = None,
+    verify: bool = True,
+) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif isinstance(authority, bytes):
+        context.load_verify_locations(cadata=authority.decode())
+    elif authority is not None:
+        context.load_verify_locations(cafile=authority)
+    else:
+        context.load_default_certs()
+    if certificate is not None and key is not None:
+        _load_client_certificate(context, certificate, key)
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, certificate: Path | bytes, key: Path | bytes) -> None:
+    """The ssl module takes files only: inline data goes through a private directory that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="flock-") as directory:
+        paths = []
+        for name, part in (("certificate", certificate), ("key", key)):
+            if isinstance(part, bytes):
+                path = Path(directory) / name
+                fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+                with os.fdopen(fd, "wb") as file:
+                    file.write(part)
+                part = path
+            paths.append(part)
+        context.load_cert_chain(paths[0], str(paths[1]))

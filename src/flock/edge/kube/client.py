@@ -1,0 +1,165 @@
+"""HTTP/1.1 to the API server: whole answers for lists and writes, lines for watches.
+
+One connection per request.  Lists and watches are rare and long; what matters is that a dead connection is noticed:
+TCP keep-alive and a user timeout make the kernel report a vanished server within DEAD_AFTER, whatever the load.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+
+from flock import __version__
+from flock.core.errors import FlockError
+from flock.edge.kube.access import Access
+
+CONNECT_TIMEOUT = 5.0
+ANSWER_TIMEOUT = 30.0  # a page of 500 objects from a busy server
+DEAD_AFTER = 30  # seconds without any sign of life from the other end
+LINE_LIMIT = 8 << 20  # one watch event: etcd takes objects up to 1.5 MiB
+HEAD_LIMIT = 64 << 10
+
+
+class ApiError(FlockError):
+    """The API server is away, or said no; `status` is the HTTP status, 0 if there was none."""
+
+    def __init__(self, msg: str, *, status: int = 0) -> None:
+        super().__init__(msg)
+        self.status = status
+
+
+class KubeClient:
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def get(self, path: str) -> bytes:
+        return await self._whole("GET", path)
+
+    async def send(self, method: str, path: str, body: Any, *, content_type: str = "application/json") -> bytes:
+        return await self._whole(method, path, msgspec.json.encode(body), content_type)
+
+    async def lines(self, path: str, *, read_timeout: float) -> AsyncIterator[bytes]:
+        """Lines of an endless answer; ends when the server ends it.  ApiError if it breaks off."""
+        async with self._request("GET", path) as (reader, headers):
+            buffer = bytearray()
+            async for chunk in _chunks(reader, headers, patience=read_timeout):
+                buffer += chunk
+                if len(buffer) > LINE_LIMIT:
+                    raise ApiError(f"{path}: an event of more than {LINE_LIMIT} bytes")
+                *lines, rest = bytes(buffer).split(b"\n")
+                buffer = bytearray(rest)
+                for line in lines:
+                    if line.strip():
+                        yield line
+
+    async def _whole(self, method: str, path: str, body: bytes = b"", content_type: str = "") -> bytes:
+        async with self._request(method, path, body, content_type) as (reader, headers):
+            return b"".join([chunk async for chunk in _chunks(reader, headers, patience=ANSWER_TIMEOUT)])
+
+    @contextlib.asynccontextmanager
+    async def _request(
+        self, method: str, path: str, body: bytes = b"", content_type: str = ""
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, Mapping[str, str]]]:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                reader, writer = await asyncio.open_connection(
+                    self._access.host, self._access.port, ssl=self._access.tls, limit=HEAD_LIMIT
+                )
+        except (OSError, TimeoutError) as error:
+            raise ApiError(f"the API server {self._where} is not reachable: {_reason(error)}") from None
+        try:
+            _watch_over(writer.get_extra_info("socket"))
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                writer.write(self._head(method, path, body, content_type) + body)
+                await writer.drain()
+                status, headers = await _read_head(reader)
+            if status >= 300:
+                text = b"".join([c async for c in _chunks(reader, headers, patience=ANSWER_TIMEOUT)])
+                raise ApiError(f"{method} {path.partition('?')[0]}: {_status_text(status, text)}", status=status)
+            yield reader, headers
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
+            raise ApiError(f"{method} {path.partition('?')[0]}: {_reason(error)}") from None
+        finally:
+            writer.transport.abort()
+
+    @property
+    def _where(self) -> str:
+        host = self._access.host
+        return f"{f'[{host}]' if ':' in host else host}:{self._access.port}"
+
+    def _head(self, method: str, path: str, body: bytes, content_type: str) -> bytes:
+        fields = {
+            "Host": self._where,
+            "User-Agent": f"flock-agent/{__version__}",
+            "Accept": "application/json",
+            "Connection": "close",
+        }
+        authorization = self._access.authorization()
+        if authorization:
+            fields["Authorization"] = authorization
+        if body:
+            fields |= {"Content-Type": content_type, "Content-Length": str(len(body))}
+        lines = [f"{method} {self._access.prefix}{path} HTTP/1.1", *(f"{k}: {v}" for k, v in fields.items()), "", ""]
+        return "\r\n".join(lines).encode()
+
+
+async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    status = int(head[0].split(" ")[1])
+    headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
+    return status, headers
+
+
+async def _chunks(
+    reader: asyncio.StreamReader, headers: Mapping[str, str], *, patience: float
+) -> AsyncIterator[bytes]:
+    """The body in pieces as they come; each may take `patience` to arrive."""
+    if headers.get("transfer-encoding") == "chunked":
+        while True:
+            size = int(await _soon(reader.readuntil(b"\r\n"), patience), 16)
+            if size == 0:
+                return
+            piece = await _soon(reader.readexactly(size + 2), patience)
+            yield piece[:-2]
+    remaining = int(headers.get("content-length", "-1"))
+    while remaining:
+        piece = await _soon(reader.read(1 << 16 if remaining < 0 else min(remaining, 1 << 16)), patience)
+        if not piece:
+            if remaining > 0:
+                raise ApiError("the answer breaks off")
+            return
+        remaining -= len(piece) if remaining > 0 else 0
+        yield piece
+
+
+async def _soon(awaitable: Any, patience: float) -> bytes:
+    async with asyncio.timeout(patience):
+        data: bytes = await awaitable
+        return data
+
+
+def _watch_over(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, DEAD_AFTER // 2)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER * 1000)
+
+
+def _status_text(status: int, body: bytes) -> str:
+    try:
+        message = msgspec.json.decode(body)["message"]
+    except Exception:
+        message = body[:200].decode(errors="replace").strip()
+    return f"{status} {message}"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, asyncio.IncompleteReadError):
+        return "the connection broke off"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

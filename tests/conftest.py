@@ -1,0 +1,1 @@
+"""Stands here so that `harness` can be imported by the tests of every folder."""
