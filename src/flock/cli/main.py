@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from flock import __version__
+from flock.cli import lab
 from flock.cli.asking import AgentError, ask
 from flock.cli.tables import table
 
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     command("anycast", _anycast, "who announces which address here, and why not")
     command("drain", _drain, "withdraw all anycast of this node until undrain; sessions and pods stay")
     command("undrain", _undrain, "announce this node's anycast again")
+    lab.add_commands(commands)
     return parser
 
 

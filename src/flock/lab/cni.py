@@ -1,0 +1,84 @@
+"""The container runtime's side of CNI: exec the plugin with environment and stdin, read its stdout.
+
+As containerd does it: the plugin runs in the node's network namespace, gets the annotations as the capability
+`io.kubernetes.cri.pod-annotations`, and the result of ADD again as `prevResult`.
+"""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flock.lab.errors import LabError
+from flock.lab.hosts import Host
+
+# A restarting agent gets this long; the plugin then fails with "try again".
+WAIT_SECONDS = 10
+# Beyond the plugin's own wait: something hangs.
+TIMEOUT = WAIT_SECONDS + 20
+
+
+class CniError(LabError):
+    """The plugin's own error, `cni_code` is its number; 0 where it printed none."""
+
+    def __init__(self, msg: str, *, details: str = "", cni_code: int = 0) -> None:
+        super().__init__(msg, details=details)
+        self.cni_code = cni_code
+
+
+def add(
+    node: Host, *, program: str, socket: Path, container: str, netns: Path, args: str, annotations: Mapping[str, str]
+) -> dict[str, Any]:
+    """Attach a sandbox; the CNI result."""
+    config = _config(socket) | {"runtimeConfig": {"io.kubernetes.cri.pod-annotations": dict(annotations)}}
+    result: dict[str, Any] = json.loads(_exec(node, program, "ADD", config, _sandbox(container, netns, args)))
+    return result
+
+
+def delete(
+    node: Host, *, program: str, socket: Path, container: str, netns: Path, args: str, result: dict[str, Any] | None
+) -> None:
+    config = _config(socket) | ({"prevResult": result} if result else {})
+    _exec(node, program, "DEL", config, _sandbox(container, netns, args))
+
+
+def status(node: Host, *, program: str, socket: Path) -> None:
+    """Raises CniError with the reason while ADD cannot be served."""
+    _exec(node, program, "STATUS", _config(socket) | {"cniVersion": "1.1.0"}, {})
+
+
+def _config(socket: Path) -> dict[str, Any]:
+    return {"cniVersion": "1.0.0", "name": "flock", "type": "flock", "socket": str(socket), "wait": WAIT_SECONDS}
+
+
+def _sandbox(container: str, netns: Path, args: str) -> dict[str, str]:
+    return {"CNI_CONTAINERID": container, "CNI_NETNS": str(netns), "CNI_IFNAME": "eth0", "CNI_ARGS": args}
+
+
+def _exec(node: Host, program: str, verb: str, config: dict[str, Any], env: Mapping[str, str]) -> str:
+    environment = {"CNI_COMMAND": verb, "CNI_PATH": str(Path(program).parent), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    try:
+        done = subprocess.run(
+            node.inside([program]),
+            input=json.dumps(config),
+            env=environment | dict(env),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise CniError(f"{node.name}: {verb} took more than {TIMEOUT} s") from None
+    if done.returncode == 0:
+        return done.stdout
+    try:
+        error = json.loads(done.stdout)
+        raise CniError(
+            f"{node.name}: {verb}: {error['msg']} (CNI error {error['code']})",
+            details=error.get("details", ""),
+            cni_code=error["code"],
+        )
+    except (ValueError, KeyError, TypeError):
+        said = (done.stderr + done.stdout).strip()
+        raise CniError(f"{node.name}: {verb} failed without a CNI error", details=said) from None

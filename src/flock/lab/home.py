@@ -1,0 +1,114 @@
+"""Where a lab keeps what it has to remember: one directory, readable with `cat`.
+
+    lab.json                     what was asked for and the plan; written first, removed last, never changed
+    manifests/                   the cluster's objects, what an API server is to a real cluster; all agents watch it
+    pods/<namespace>.<pod>.json  what a container runtime remembers of a sandbox
+    <element>/                   an element's configuration, sockets, logs and process records
+
+Files are replaced, never rewritten in place, so a reader sees the old or the new one.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from flock.core.errors import FieldError
+from flock.lab.errors import LabError
+from flock.lab.speaker import Kind
+from flock.lab.topology import Plan
+
+DEFAULT_ROOT = Path("/run/flock-lab")
+DEFAULT_NAME = "lab"
+VERSION = 1
+LONGEST_SOCKET = 107  # a unix socket's address has room for this many bytes
+
+T = TypeVar("T")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """lab.json."""
+
+    version: int = VERSION
+    name: str
+    topology: str
+    router: Kind
+    plain: bool
+    cni: str
+    plan: Plan
+
+
+class Home:
+    """Paths and files of one lab."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifests = path / "manifests"
+        self.pods = path / "pods"
+        self._record = path / "lab.json"
+
+    def of(self, element: str) -> Path:
+        return self.path / element
+
+    def create(self, record: Record) -> None:
+        """Claim the directory, which has to be new or empty."""
+        longest = max(len(str(self.of(e.name) / "run" / "flock.sock")) for e in record.plan.elements)
+        if longest > LONGEST_SOCKET:
+            raise FieldError("--dir", f"{self.path} is too long: sockets in it would have {longest} characters")
+        self.path.mkdir(parents=True, exist_ok=True)
+        if any(self.path.iterdir()):
+            raise FieldError("--dir", f"{self.path} is not empty; `flockctl lab down` removes a lab that is there")
+        write(self._record, msgspec.json.format(msgspec.json.encode(record)))
+        self.manifests.mkdir()
+        self.pods.mkdir()
+
+    def record(self) -> Record:
+        try:
+            return msgspec.json.decode(self._record.read_bytes(), type=Record)
+        except FileNotFoundError:
+            raise LabError(f"no lab in {self.path}", details="`flockctl lab up` makes one") from None
+        except msgspec.MsgspecError as error:
+            raise LabError(f"{self._record} is not a lab's: {error}") from None
+
+    def exists(self) -> bool:
+        return self._record.exists()
+
+    def remove(self) -> None:
+        """Everything in it, the claim last, so that an interrupted removal can be repeated."""
+        if not self.path.is_dir():
+            return
+        for child in self.path.iterdir():
+            if child.is_dir():
+                shutil.rmtree(child)
+            elif child != self._record:
+                child.unlink()
+        self._record.unlink(missing_ok=True)
+        self.path.rmdir()
+        if self.path.parent == DEFAULT_ROOT and not any(DEFAULT_ROOT.iterdir()):
+            DEFAULT_ROOT.rmdir()
+
+
+def write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Replace a file.  The temporary name has no ending that a watcher of manifests takes for an object."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+    temporary.replace(path)
+
+
+def write_object(directory: Path, name: str, value: dict[str, Any]) -> None:
+    """An object as a manifest, `<name>.json`."""
+    write(directory / f"{name}.json", msgspec.json.format(msgspec.json.encode(value)) + b"\n")
+
+
+def read_all(directory: Path, type_: type[T]) -> Iterator[T]:
+    """Every record in a directory, by file name; those that vanish meanwhile are left out."""
+    for path in sorted(directory.glob("*.json")):
+        try:
+            yield msgspec.json.decode(path.read_bytes(), type=type_)
+        except FileNotFoundError:
+            continue

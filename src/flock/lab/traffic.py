@@ -1,0 +1,139 @@
+"""Questions and answers over the fabric, to see who answers an anycast address and for how long nobody does.
+
+`serve` runs in a pod and answers every datagram with its name, from the address that was asked (it may be one on
+`lo`).  `ask` runs anywhere, asks at a steady pace and prints one JSON line per question.  By default each question
+is a new flow, which routers may send to another replica; with `--flows N` it keeps N sockets, each a flow that should
+stay with its replica.  Both use the standard library alone and run as `python -m flock.lab.traffic`.
+"""
+
+import argparse
+import json
+import selectors
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import pairwise
+
+import msgspec
+
+PORT = 7777
+PATIENCE = 0.2  # seconds until a question counts as lost; the fabric answers in a fraction of a millisecond
+IPV6_RECVPKTINFO, IPV6_PKTINFO = 49, 50  # linux/in6.h; missing from the socket module of some builds
+PKTINFO_SIZE = socket.CMSG_SPACE(20)
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """One question: when it was asked, on which flow, and who answered (None: nobody in time)."""
+
+    at: float  # seconds of CLOCK_MONOTONIC, which all processes of the machine share
+    flow: int
+    answer: str | None
+
+
+class Summary(msgspec.Struct, frozen=True):
+    asked: int
+    lost: int
+    by_replica: dict[str, int]
+    longest_silence: float  # seconds between two answered questions
+    lossy: float  # seconds from the first lost question to the last
+
+
+def summary(exchanges: Iterable[Exchange]) -> Summary:
+    """Pure."""
+    everything = sorted(exchanges, key=lambda e: e.at)
+    answered = [e for e in everything if e.answer is not None]
+    lost = [e for e in everything if e.answer is None]
+    silences = [later.at - earlier.at for earlier, later in pairwise(answered)]
+    return Summary(
+        asked=len(everything),
+        lost=len(lost),
+        by_replica=dict(sorted(Counter(e.answer for e in answered if e.answer).items())),
+        longest_silence=max(silences, default=0.0),
+        lossy=lost[-1].at - lost[0].at if lost else 0.0,
+    )
+
+
+def read(lines: Iterable[str]) -> Iterator[Exchange]:
+    """What `ask` printed."""
+    for line in lines:
+        if line.strip():
+            yield msgspec.json.decode(line, type=Exchange)
+
+
+def serve(name: str, port: int) -> None:
+    """Answers for ever, both families."""
+    server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    server.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVPKTINFO, 1)
+    server.bind(("::", port))
+    while True:
+        question, ancillary, _, asker = server.recvmsg(64, PKTINFO_SIZE)
+        # the address that was asked, but not the interface: the way back is the routing table's business
+        source = [(level, kind, data[:16] + bytes(4)) for level, kind, data in ancillary if kind == IPV6_PKTINFO]
+        with suppress(OSError):  # an asker that is unreachable now must not end the service
+            server.sendmsg([question + b" " + name.encode()], source, 0, asker)
+
+
+def ask(address: str, port: int, *, every: float, duration: float, flows: int) -> Iterator[Exchange]:
+    """Ask until the time is up, then wait for the last answers."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    start = time.monotonic()
+    kept = [_socket(family) for _ in range(flows)]
+    waiting: dict[int, tuple[float, int, socket.socket]] = {}  # number -> asked at, flow, socket
+    with selectors.DefaultSelector() as selector:
+        for flow in kept:
+            selector.register(flow, selectors.EVENT_READ)
+        number = 0
+        while (now := time.monotonic()) < start + duration or waiting:
+            if now >= start + number * every and now < start + duration:
+                flow = kept[number % flows] if flows else _socket(family)
+                if not flows:
+                    selector.register(flow, selectors.EVENT_READ)
+                waiting[number] = (now, number % flows if flows else number, flow)
+                with suppress(OSError):  # unreachable: as good as lost
+                    flow.sendto(str(number).encode(), (address, port))
+                number += 1
+            heard: dict[int, str | None] = {n: None for n, (at, _, _) in waiting.items() if now - at > PATIENCE}
+            for key, _ in selector.select(max(0.0, start + number * every - time.monotonic()) if not heard else 0):
+                with suppress(OSError):
+                    answered, _, name = key.fileobj.recv(128).decode().partition(" ")  # type: ignore[union-attr]
+                    heard[int(answered)] = name
+            for n in sorted(heard.keys() & waiting.keys()):
+                at, index, flow = waiting.pop(n)
+                if not flows:
+                    selector.unregister(flow)
+                    flow.close()
+                yield Exchange(at, index, heard[n])
+    for flow in kept:
+        flow.close()
+
+
+def _socket(family: int) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m flock.lab.traffic", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    server = verbs.add_parser("serve")
+    server.add_argument("name")
+    asker = verbs.add_parser("ask")
+    asker.add_argument("address")
+    asker.add_argument("--every", type=float, default=0.01, help="seconds between questions")
+    asker.add_argument("--for", dest="duration", type=float, default=5.0, help="seconds")
+    asker.add_argument("--flows", type=int, default=0, help="keep this many flows; 0: a new one for each question")
+    for each in (server, asker):
+        each.add_argument("--port", type=int, default=PORT)
+    a = parser.parse_args()
+    if a.verb == "serve":
+        serve(a.name, a.port)
+    for exchange in ask(a.address, a.port, every=a.every, duration=a.duration, flows=a.flows):
+        print(json.dumps(msgspec.to_builtins(exchange)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Who answers an anycast address: plain nodes that share one, asked by the client."""
+
+import sys
+
+import pytest
+
+from flock.lab.fabric import Lab
+from flock.lab.hosts import wait_until
+from flock.lab.reach import ask
+from flock.lab.traffic import Exchange, summary
+
+SERVE = [sys.executable, "-m", "flock.lab.traffic", "serve"]
+SETTLE = 15.0
+
+
+@pytest.fixture(params=["2001:db8:53::9", "192.0.2.9"])
+def shared_address(request: pytest.FixtureRequest, forwarding: Lab) -> str:
+    """An address that both nodes have on `lo`, announce, and answer on."""
+    address: str = request.param
+    family, length, nodad = ("-6", 128, ["nodad"]) if ":" in address else ("-4", 32, [])
+    for name in ("n1", "n2"):
+        node = forwarding.host(name)
+        node.run(["ip", "addr", "replace", f"{address}/{length}", "dev", "lo", *nodad])
+        node.run(["ip", family, "route", "replace", f"{address}/{length}", "dev", "lo", "proto", "static"])
+        node.spawn("answer", [*SERVE, name])
+
+    def everywhere() -> bool:
+        routes = [forwarding.router(r).routes().get(f"{address}/{length}", ()) for r in ("r1", "r2", "client")]
+        return all(len(hops) == 2 for hops in routes)
+
+    assert wait_until(everywhere, timeout=SETTLE)
+    assert wait_until(lambda: not summary(ask(forwarding, "client", address, duration=0.1)).lost, timeout=SETTLE)
+    return address
+
+
+def test_new_flows_spread_over_both_replicas_and_none_is_lost(forwarding: Lab, shared_address: str) -> None:
+    seen = summary(ask(forwarding, "client", shared_address, every=0.002, duration=0.4))
+    assert set(seen.by_replica) == {"n1", "n2"}
+    assert seen.lost == 0
+
+
+def test_a_flow_stays_with_its_replica(forwarding: Lab, shared_address: str) -> None:
+    exchanges = list(ask(forwarding, "client", shared_address, every=0.002, duration=0.4, flows=8))
+    replicas = {flow: {e.answer for e in exchanges if e.flow == flow} for flow in range(8)}
+    assert all(len(names) == 1 for names in replicas.values())
+
+
+def test_a_summary_counts_and_measures() -> None:
+    told = [Exchange(1.0, 0, "a"), Exchange(1.1, 1, None), Exchange(1.25, 2, None), Exchange(1.5, 3, "b")]
+    seen = summary(reversed(told))
+    assert (seen.asked, seen.lost, seen.by_replica) == (4, 2, {"a": 1, "b": 1})
+    assert (seen.longest_silence, seen.lossy) == (0.5, pytest.approx(0.15))
