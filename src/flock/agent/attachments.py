@@ -267,7 +267,8 @@ class Attachments:
         await self._kernel.detach(known)
         faults.reach(Point.DEL_UNLINKED)
         now = time.time()
-        cooling = [a for a in known.held if ":" not in a or (a == known.ip6 and known.cools6)]
+        carried = (*known.held, *known.anycast)
+        cooling = {a for a in carried if ":" not in a or (a == known.ip6 and known.cools6)}
         await self.store.forget(known.container_id, released=[Released(a, now) for a in cooling])
         faults.reach(Point.DEL_FORGOTTEN)
         if self._names.get(host_name(known)) == known.container_id:

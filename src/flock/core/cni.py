@@ -92,9 +92,7 @@ def parse_net_conf(data: bytes) -> NetConf:
         problem, _, path = text.partition(" - at `$.")
         raise FieldError(path.rstrip("`") or "network configuration", problem) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FlockError(
-            f"network configuration on stdin: not JSON: {error}", code=Code.DECODING_FAILURE
-        ) from None
+        raise FlockError(f"network configuration on stdin: not JSON: {error}", code=Code.DECODING_FAILURE) from None
     if conf.cni_version not in VERSIONS:
         raise FlockError(
             f"cniVersion {conf.cni_version!r} is not supported",

@@ -223,9 +223,7 @@ class Ipam:
             del walked.released[address]
         return None
 
-    def _compose(
-        self, pools: Sequence[ipaddress.IPv6Network], now: float, compose: Compose | None
-    ) -> Pick6 | None:
+    def _compose(self, pools: Sequence[ipaddress.IPv6Network], now: float, compose: Compose | None) -> Pick6 | None:
         """Any free nibble, rested ones first, then the longest-resting; None when all sixteen are taken."""
         if compose is None:
             return None

@@ -64,7 +64,7 @@ class RpcServer:
         started = time.monotonic()
         try:
             request = _decoder.decode(frame)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             log.warning("refused frame problem=%s", error)
             failure = FlockError(f"request is not understood: {error}", code=Code.DECODING_FAILURE)
             return _line({"error": render_error(failure, version=version_of(b""))})

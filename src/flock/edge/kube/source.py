@@ -1,0 +1,199 @@
+"""The API server as the source of cluster objects.
+
+Watched: this node's pods, all namespaces and policies, this node's Node and NodeConfig, the templates.  Pods of the
+whole cluster are watched only once somebody asks for them, because only policies with peers need them.  Objects are
+trimmed to what is read and equal strings are shared.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from flock.core.errors import FlockError
+from flock.core.model import PREFIX, Metadata, Namespace, Node, Pod, own_annotations
+from flock.edge.kube.client import KubeClient
+from flock.edge.kube.reflector import Key, Reflector
+from flock.edge.source import PodKey, Problem
+
+GROUP = f"/apis/{PREFIX}/v1alpha1"
+PATIENCE = 3.0  # how long ADD waits for a pod to become known; the runtime retries after that
+
+_pods = msgspec.json.Decoder(Pod)
+_namespaces = msgspec.json.Decoder(Namespace)
+_nodes = msgspec.json.Decoder(Node)
+_raw = msgspec.json.Decoder(dict[str, Any])
+
+
+class KubeSource:
+    """Implements `flock.edge.source.Source`."""
+
+    requires_pods = True
+
+    def __init__(self, client: KubeClient, *, node: str) -> None:
+        self._client = client
+        self._node_name = node
+        self._callbacks: list[Callable[[], None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._notified = False
+        self._problems: dict[tuple[str, Key], str] = {}
+        self._arrival = asyncio.Event()
+        named = {"fieldSelector": f"metadata.name={node}"}
+        here = {"fieldSelector": f"spec.nodeName={node}"}
+        self._pods = self._reflector("Pod", "/api/v1/pods", decode_pod, selector=here)
+        self._namespaces = self._reflector("Namespace", "/api/v1/namespaces", _decode_namespace)
+        self._node = self._reflector("Node", "/api/v1/nodes", _nodes.decode, selector=named)
+        self._configs = self._reflector("NodeConfig", f"{GROUP}/nodeconfigs", _raw.decode, selector=named)
+        self._templates = self._reflector("NodeConfigTemplate", f"{GROUP}/nodeconfigtemplates", _raw.decode)
+        policies = "/apis/networking.k8s.io/v1/networkpolicies"
+        self._policies = self._reflector("NetworkPolicy", policies, _raw.decode)
+        self._cluster_pods: Reflector[Pod] | None = None
+        self._reflectors: list[Reflector[Any]] = [
+            self._pods,
+            self._namespaces,
+            self._node,
+            self._configs,
+            self._templates,
+            self._policies,
+        ]
+
+    def _reflector(
+        self, kind: str, path: str, decode: Callable[[bytes], Any], *, selector: Mapping[str, str] | None = None
+    ) -> Reflector[Any]:
+        def refused(key: Key, problem: str) -> None:
+            if problem:
+                self._problems[kind, key] = problem
+            else:
+                self._problems.pop((kind, key), None)
+
+        return Reflector(self._client, path, decode, changed=self._changed, selector=selector, refused=refused)
+
+    # --- Source ---
+
+    @property
+    def synced(self) -> bool:
+        return all(reflector.synced.is_set() for reflector in self._reflectors)
+
+    @property
+    def pods(self) -> Mapping[PodKey, Pod]:
+        return self._pods.objects
+
+    @property
+    def cluster_pods(self) -> Mapping[PodKey, Pod]:
+        return self._cluster_pods.objects if self._cluster_pods else self._pods.objects
+
+    def watch_cluster_pods(self) -> None:
+        if self._cluster_pods is None:
+            self._cluster_pods = self._reflector("Pod", "/api/v1/pods", decode_pod)
+            self._reflectors.append(self._cluster_pods)
+            self._tasks.append(asyncio.get_running_loop().create_task(self._cluster_pods.run()))
+
+    @property
+    def namespaces(self) -> Mapping[str, Namespace]:
+        return {name: namespace for (_, name), namespace in self._namespaces.objects.items()}
+
+    @property
+    def network_policies(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+        return self._policies.objects
+
+    @property
+    def node(self) -> Node | None:
+        return self._node.objects.get(("", self._node_name))
+
+    @property
+    def node_config(self) -> Mapping[str, Any] | None:
+        return self._configs.objects.get(("", self._node_name))
+
+    @property
+    def templates(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self._templates.objects.values())
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        refused = [Problem(f"{kind} {'/'.join(filter(None, key))}", p) for (kind, key), p in self._problems.items()]
+        watches = [Problem(f"watch of {r.path}", r.problem) for r in self._reflectors if r.problem]
+        return (*refused, *watches)
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks += [loop.create_task(reflector.run()) for reflector in self._reflectors]
+
+    def refresh(self) -> None:
+        """Events are taken in as they arrive; there is nothing that could be pending."""
+
+    async def pod(self, namespace: str, name: str, *, uid: str) -> Pod | None:
+        """From the cache; else asked for directly, because a watch may lag behind the kubelet; else waited for."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            found = self._cached(namespace, name, uid) or await self._asked(namespace, name, uid)
+            remaining = deadline - time.monotonic()
+            if found is not None or remaining <= 0:
+                return found
+            self._arrival.clear()
+            try:
+                await asyncio.wait_for(self._arrival.wait(), min(remaining, 0.5))
+            except TimeoutError:
+                continue
+
+    def _cached(self, namespace: str, name: str, uid: str) -> Pod | None:
+        return _same_pod(self._pods.objects.get((namespace, name)), uid)
+
+    async def _asked(self, namespace: str, name: str, uid: str) -> Pod | None:
+        try:
+            raw = await self._client.get(f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}")
+            return _same_pod(decode_pod(raw), uid)
+        except (FlockError, msgspec.DecodeError):
+            return None  # away, not there, or unreadable: the caller says what it could not learn
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- inside ---
+
+    def _changed(self, _: Key) -> None:
+        """Many objects may change in one turn of the loop; subscribers hear of it once."""
+        self._arrival.set()
+        if not self._notified:
+            self._notified = True
+            asyncio.get_running_loop().call_soon(self._notify)
+
+    def _notify(self) -> None:
+        self._notified = False
+        for callback in self._callbacks:
+            callback()
+
+
+def _same_pod(pod: Pod | None, uid: str) -> Pod | None:
+    """A pod with another uid than the one asked for is a namesake."""
+    return None if pod is None or (uid and pod.metadata.uid and pod.metadata.uid != uid) else pod
+
+
+def decode_pod(raw: bytes) -> Pod:
+    pod = _pods.decode(raw)
+    return msgspec.structs.replace(pod, metadata=_trimmed(pod.metadata))
+
+
+def _decode_namespace(raw: bytes) -> Namespace:
+    return Namespace(_trimmed(_namespaces.decode(raw).metadata))
+
+
+def _trimmed(metadata: Metadata) -> Metadata:
+    annotations = own_annotations(metadata.annotations or {})
+    labels = {sys.intern(k): sys.intern(v) for k, v in (metadata.labels or {}).items()}
+    return msgspec.structs.replace(
+        metadata,
+        namespace=sys.intern(metadata.namespace),
+        annotations=annotations or None,
+        labels=labels or None,
+    )
+
+
