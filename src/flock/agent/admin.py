@@ -105,6 +105,16 @@ class Admin:
     async def anycast(self, _: Request) -> list[dict[str, Any]]:
         return self._announcer.rows()
 
+    async def config(self, _: Request) -> dict[str, Any]:
+        """The configuration in force and who said what."""
+        layers = self._view.layers
+        return {
+            "node": self._view.node,
+            "problem": self._view.config_problem,
+            "spec": layers.raw["spec"] if layers else None,
+            "origins": layers.origins if layers else {},
+        }
+
     async def drain(self, request: Request) -> list[dict[str, Any]]:
         """Withdraw all anycast of this node until undrained; tells what became of it."""
         await self._announcer.drain()

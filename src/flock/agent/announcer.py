@@ -39,6 +39,7 @@ class Announcer:
         self._dirty = asyncio.Event()
         self._leaving = False
         self._picture_complete = False
+        self._refused: dict[str, str] = {}  # interfaces the kernel takes no next hop on, with the reason
         self.announced: frozenset[str] = frozenset()
         self.last_error = ""
         self.runs = 0
@@ -70,13 +71,21 @@ class Announcer:
         try:
             changes = await self._kernel.announce(wanted, indexes=indexes)
         except (FlockError, OSError) as error:
-            log.error("could not announce problem=%s", error)
-            self.last_error = str(error)
+            self._complain(str(error))
             return False
-        self.last_error = ""
-        self.announced = frozenset(wanted)
+        self._refused = changes.refused
+        self._complain("; ".join(f"{name}: {reason}" for name, reason in sorted(changes.refused.items())))
+        self.announced = frozenset(
+            a for a, vias in wanted.items() if {v.interface for v in vias} - changes.refused.keys()
+        )
         _tell(changes)
-        return True
+        return not changes.refused
+
+    def _complain(self, problem: str) -> None:
+        """Once, however often the same is tried again; `last_error` shows it as long as it lasts."""
+        if problem and problem != self.last_error:
+            log.error("could not announce problem=%s", problem)
+        self.last_error = problem
 
     def claims(self) -> list[Claim]:
         present = set(self._attachments.links.values())
@@ -130,6 +139,9 @@ class Announcer:
             await self.reconcile()
 
     def rows(self) -> list[dict[str, Any]]:
+        def obstacle(claim: Claim) -> str:
+            return claim.obstacle or self._refused.get(claim.via.interface, "")
+
         return [
             {
                 "address": claim.address,
@@ -138,8 +150,8 @@ class Announcer:
                 "container": claim.container_id,
                 "interface": claim.via.interface,
                 "via": claim.via.gateway,
-                "announced": not claim.obstacle,
-                "reason": claim.obstacle,
+                "announced": not obstacle(claim),
+                "reason": obstacle(claim),
             }
             for claim in sorted(self.claims(), key=lambda c: (c.address, c.pod))
         ]

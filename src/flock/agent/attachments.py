@@ -1,10 +1,11 @@
 """Attaching and detaching containers: the one place that writes the store, the address book and pods' links.
 
-Attach:  pick addresses -> entry `pending` on disk, bare link beside it -> addresses, routes, up -> `committed` on disk.
-Detach:  entry `pending` on disk -> link deleted -> entry gone, addresses cooling.
+Attach:  pick addresses -> mark `pending` -> link, addresses, routes, up -> `committed` on disk.
+Detach:  mark `pending` -> link deleted -> entry gone from the disk, addresses cooling.
 
 So whatever dies when, a `committed` entry is in the kernel (invariant 5), an address never reaches the kernel before
-it is on disk (invariant 1), and what is `pending` is finished or undone by the next ADD, DEL or start (invariant 2).
+it is on record (invariant 1), and what is `pending` is finished or undone by the next ADD, DEL or start (invariant 2).
+A mark outlives the agent and not the machine, and neither does anything of a half-made pod: one flush is enough.
 Work on one container is serialised by its lock; everything here is safe to repeat (invariant 6).
 """
 
@@ -95,11 +96,11 @@ class Attachments:
         """Make a committed container's lost link again in its namespace.  False if that failed."""
         async with self.locks.hold(container_id):
             known = self.store.get(container_id)
-            if known is None or known.state != "committed":
+            if known is None or not (known.state == "committed" or _is_half_rebuilt(known)):
                 return False
             asked = Asked(container_id=container_id, netns=known.netns, ifname=known.ifname, network=known.network)
             try:
-                if not await self._kernel.is_intact(known, known.netns):
+                if known.state == "pending" or not await self._kernel.is_intact(known, known.netns):
                     await self._attach_again(known, asked)
             except (FlockError, OSError) as error:
                 log.error("could not rebuild container=%s pod=%s problem=%s", container_id, known.pod, error)
@@ -209,24 +210,16 @@ class Attachments:
     async def _set_up(self, pending: Allocation) -> Allocation:
         """From a pending allocation to a committed one.  On failure the caller decides what stays."""
         self._names[pending.host_interface] = cid = pending.container_id
-        # The bare link carries no address, so it may come into being while the entry is being written.
-        stored, wire = await asyncio.gather(
-            self.store.put(pending),
-            self._kernel.create(pending, claimed=lambda name: self._names.get(name, cid) != cid),
-            return_exceptions=True,
+        self.store.mark(pending)
+        faults.reach(Point.ADD_PENDING)
+        link = await self._kernel.attach(
+            pending,
+            announced=self._view.announced(pending),
+            claimed=lambda name: self._names.get(name, cid) != cid,
         )
-        if isinstance(wire, BaseException):
-            raise wire
-        try:
-            if isinstance(stored, BaseException):
-                raise stored
-            faults.reach(Point.ADD_PENDING)
-            await self._kernel.configure(wire, pending, announced=self._view.announced(pending))
-        finally:
-            wire.close()
-        committed = msgspec.structs.replace(pending, state="committed", netns_id=wire.netns_id)
+        committed = msgspec.structs.replace(pending, state="committed", netns_id=link.netns_id)
         await self.store.put(committed)
-        self.links[wire.host_index] = committed.host_interface
+        self.links[link.host_index] = committed.host_interface
         faults.reach(Point.ADD_COMMITTED)
         self._notify(committed)
         return committed
@@ -260,7 +253,7 @@ class Attachments:
     async def _take_down(self, known: Allocation) -> None:
         if known.state == "committed":
             known = msgspec.structs.replace(known, state="pending")
-            await self.store.put(known)
+            self.store.mark(msgspec.structs.replace(known, netns_id=""))
         faults.reach(Point.DEL_PENDING)
         for index in [index for index, name in self.links.items() if name == host_name(known)]:
             del self.links[index]
@@ -280,9 +273,15 @@ class Attachments:
     async def resolve_pending(self) -> None:
         """Undo what an earlier life, or a failure, left half done and nobody is at work on."""
         for allocation in list(self.store.entries.values()):
-            if allocation.state == "pending" and not self.locks.held(allocation.container_id):
+            if allocation.state != "pending" or _is_half_rebuilt(allocation):
+                continue
+            if not self.locks.held(allocation.container_id):
                 log.info("undoing half-done container=%s pod=%s", allocation.container_id, allocation.pod)
                 await self.detach(allocation.container_id)
+
+    def half_rebuilt(self) -> list[Allocation]:
+        """Running pods whose link was being made again when something went wrong; nobody works on them."""
+        return [a for a in self.store.entries.values() if _is_half_rebuilt(a) and not self.locks.held(a.container_id)]
 
     def _release(self, addresses: Iterable[Address], container_id: str, *, cool_since: float | None) -> None:
         for address in addresses:
@@ -295,6 +294,12 @@ class Attachments:
 
 def _addresses(allocation: Allocation) -> list[Address]:
     return [ip_address(a) for a in (*allocation.held, *allocation.anycast)]
+
+
+def _is_half_rebuilt(allocation: Allocation) -> bool:
+    """Pending, and in a living namespace that a commit recorded: ADD records none before, DEL removes it first."""
+    recorded = allocation.netns_id if allocation.state == "pending" else ""
+    return bool(recorded) and netns_id(allocation.netns) == recorded
 
 
 def _is_gone(allocation: Allocation) -> bool:

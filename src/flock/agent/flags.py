@@ -15,6 +15,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     manifests: Path | None
     kubeconfig: Path | None
     apiserver: str
+    namespace: str
     state_dir: Path
     run_dir: Path
     bird_dir: Path
@@ -41,6 +42,7 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
     flag("--manifests", default=None, text="read objects from a directory of manifests", metavar="DIR")
     flag("--kubeconfig", default=None, text="reach the Kubernetes API as this file says", metavar="FILE")
     flag("--apiserver", default="", text="the API server, instead of the in-cluster address", metavar="URL")
+    flag("--namespace", default="flock-system", text="the agent's namespace, where Secrets are", metavar="NAME")
     flag("--state-dir", default="/var/lib/flock", text="where allocations.json lives; must exist", metavar="DIR")
     flag("--run-dir", default="/run/flock", text="where the sockets live", metavar="DIR")
     flag("--bird-dir", default="/etc/flock/bird", text="where bird.conf lives", metavar="DIR")
@@ -56,13 +58,12 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
         parser.error("--node (or FLOCK_NODE) is required: this node's name")
     if given.manifests and given.kubeconfig:
         parser.error("--manifests and --kubeconfig exclude each other")
-    if not given.manifests:
-        parser.error("--manifests (or FLOCK_MANIFESTS) is required: this version reads manifests only")
     return Settings(
         node=given.node,
         manifests=Path(given.manifests) if given.manifests else None,
         kubeconfig=Path(given.kubeconfig) if given.kubeconfig else None,
         apiserver=given.apiserver,
+        namespace=given.namespace,
         state_dir=Path(given.state_dir),
         run_dir=Path(given.run_dir),
         bird_dir=Path(given.bird_dir),

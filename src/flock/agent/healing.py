@@ -41,8 +41,9 @@ class Healer:
         self._view = view
         self._grace = grace
         self._wake = asyncio.Event()
+        self._passing = asyncio.Lock()  # two passes at once would count one sight as two observations
         self._node_changed = False
-        self._monitor = Monitor(on_event=self._on_event, on_overrun=self._wake.set)
+        self._pod_links: set[int] = set()  # every link of ours that was ever reported, by index
         self._orphans_seen: Counter[str] = Counter()
         self._dead_since: dict[str, float] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -57,33 +58,36 @@ class Healer:
 
     async def run(self) -> None:
         """Until cancelled."""
-        self._monitor.start()
+        monitor = Monitor(on_event=self._on_event, on_overrun=self._wake.set)
+        monitor.start()
         try:
             while True:
                 try:
                     await asyncio.wait_for(self._wake.wait(), PERIOD)
-                    await asyncio.sleep(0.05)  # let a burst of events arrive; they share this pass
                 except TimeoutError:
                     self._node_changed = True
                 self._wake.clear()
                 await self.heal()
                 await asyncio.sleep(SPACING)
         finally:
-            self._monitor.close()
+            monitor.close()
 
     async def heal(self) -> None:
         """One pass.  What it cannot do now it reports and tries again in the next."""
         if self._view.config is None:
             return  # which routes are to be announced is not known yet
         try:
-            if self._node_changed:
+            if self._node_changed or self._view.kernel_problem:
                 self._node_changed = False
                 await self._view.refresh()
             await self._pass(leftovers_after=ORPHAN_OBSERVATIONS)
             self.last_error = ""
         except (FlockError, OSError) as error:
+            if str(error) != self.last_error:
+                log.error("healing failed problem=%s", error)
             self.last_error = str(error)
-            log.error("healing failed problem=%s", error)
+        if self.last_error or self._view.kernel_problem:
+            self._wake.set()  # no event may tell when it has become possible
         self.passes += 1
         for listener in self._listeners:
             listener()
@@ -103,16 +107,18 @@ class Healer:
 
     async def repair_now(self) -> None:
         """A pass an operator asked for: leftovers go at the first sight."""
+        await self._view.refresh()
         await self._pass(leftovers_after=1)
 
     async def _pass(self, *, leftovers_after: int) -> None:
-        observed = await self._kernel.observe()
-        if not self.passes:
-            self._view.retire(blackholed(observed))
-        self._view.drop_empty(self._attachments.store.entries.values())
-        await self._follow_aggregates(observed)
-        await self._repair_losses(observed)
-        await self._remove_leftovers(observed, after=leftovers_after)
+        async with self._passing:
+            observed = await self._kernel.observe()
+            if not self.passes:
+                self._view.retire(blackholed(observed))
+            self._view.drop_empty(self._attachments.store.entries.values())
+            await self._follow_aggregates(observed)
+            await self._repair_losses(observed)
+            await self._remove_leftovers(observed, after=leftovers_after)
 
     async def _follow_aggregates(self, observed: Observed) -> None:
         for difference in aggregate_differences(self._view.aggregates, observed):
@@ -136,6 +142,8 @@ class Healer:
                 del self._dead_since[container_id]
         for container_id, difference in missing.items():
             await self._resurrect_or_bury(container_id, difference)
+        for allocation in self._attachments.half_rebuilt():
+            await self._attachments.rebuild(allocation.container_id)
         self._attachments.note_links({link.index: name for name, link in observed.links.items()})
 
     async def _repair(self, difference: Difference) -> None:
@@ -146,6 +154,7 @@ class Healer:
         except FlockError as error:
             log.error("could not repair %s problem=%s", difference, error)
             return
+        self._node_changed |= difference.kind in (Kind.LINK, Kind.SWITCH)  # who switched a link off may do so for all
         self.repairs[difference.kind] += 1
         log.warning("repaired %s", difference)
 
@@ -165,7 +174,7 @@ class Healer:
         elif first_seen + self._grace <= time.monotonic():
             log.warning("releasing dead container=%s pod=%s", container_id, allocation.pod)
             await self._attachments.detach(container_id)
-            del self._dead_since[container_id]
+            self._dead_since.pop(container_id, None)
 
     # --- leftovers ---
 
@@ -198,17 +207,19 @@ class Healer:
     # --- events ---
 
     def _on_event(self, event: Event) -> None:
-        name = self._attachments.links.get(event.index)
-        if name is None:
-            # A link, address or deletion elsewhere: the node's own addresses, LANs or uplinks may have changed.
-            foreign_link = event.link is not None and not is_host_interface(event.link.name)
-            if event.protocol in OUR_PROTOCOLS:
+        if event.link is not None and is_host_interface(event.link.name):
+            self._pod_links.add(event.index)
+        if event.index in self._attachments.links:
+            as_it_should_be = event.link is not None and event.link.up and event.link.mac == HOST_MAC
+            if not as_it_should_be and event.kind != w.RTM_NEWADDR:
                 self._wake.set()
-            elif foreign_link or event.kind in (w.RTM_NEWADDR, w.RTM_DELADDR):
-                self._node_changed = True
-                self._wake.set()
-            return
-        if event.link is not None and event.link.up and event.link.mac == HOST_MAC:
-            return  # as it should be
-        if event.kind != w.RTM_NEWADDR:
+        elif event.index in self._pod_links:
+            pass  # an ADD or a DEL at work
+        elif event.protocol in OUR_PROTOCOLS:
             self._wake.set()
+        elif event.kind in (w.RTM_NEWLINK, w.RTM_NEWADDR, w.RTM_DELADDR):
+            self._node_changed = True  # the node's own addresses, networks or uplinks
+            self._wake.set()
+        if event.kind == w.RTM_DELLINK:
+            self._pod_links.discard(event.index)
+            self._attachments.links.pop(event.index, None)

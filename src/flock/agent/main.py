@@ -14,16 +14,19 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from flock.agent import gauges
 from flock.agent.admin import Admin, base_status
 from flock.agent.announcer import Announcer
 from flock.agent.attachments import Attachments
 from flock.agent.checking import Checker
 from flock.agent.flags import Settings, parse
 from flock.agent.healing import Healer
+from flock.agent.metrics import Metrics
 from flock.agent.nodeview import NodeView
 from flock.agent.readiness import Readiness
 from flock.agent.routing import Routing
@@ -37,7 +40,12 @@ from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
 from flock.edge.manifests import ManifestSource
 from flock.edge.rpc import Handler, RpcServer
+from flock.edge.source import Source
 from flock.edge.store import Store
+
+if TYPE_CHECKING:
+    from flock.agent.reporting import Reporter
+    from flock.edge.kube.writer import KubeWriter
 
 log = logging.getLogger("agent")
 
@@ -46,26 +54,33 @@ LAST_CALLS = 10.0  # how long calls under way may take when the agent is told to
 
 
 # Calls that wait for the agent to be able to answer them; the others say at once what is missing.
-WAITING = ("ADD", "DEL", "CHECK", "GC", "pods", "check", "repair", "bgp", "anycast", "drain", "undrain")
+WAITING = ("ADD", "DEL", "CHECK", "GC", "pods", "check", "repair", "bgp", "anycast", "config", "drain", "undrain")
 
 
 class Agent:
     def __init__(self, settings: Settings) -> None:
-        assert settings.manifests is not None
         self._settings = settings
         self._readiness = Readiness()
-        self._store = Store(settings.state_dir, node=settings.node, cooldown=settings.cooldown)
+        self._metrics = Metrics()
+        self._store = Store(
+            settings.state_dir, node=settings.node, cooldown=settings.cooldown, marks=settings.run_dir / "pending"
+        )
         self._store_problem = "the state file is not loaded yet"
         self._healed = False
-        self._source = ManifestSource(settings.manifests, node=settings.node)
+        self._source, self._writer = _connect(settings)
         self._kernel = Kernel(sysctl=settings.sysctl_dir)
         self._view = NodeView(node=settings.node, source=self._source, kernel=self._kernel)
         self._routing = Routing(
-            view=self._view, bird_dir=settings.bird_dir, control_socket=settings.run_dir / "bird.ctl"
+            view=self._view,
+            source=self._source,
+            bird_dir=settings.bird_dir,
+            control_socket=settings.run_dir / "bird.ctl",
         )
         self._announcer: Announcer | None = None
+        self._failed: dict[str, str] = {}
+        self._readiness.degraded_by(lambda: "; ".join(self._failed.values()))
         self._changed = asyncio.Event()
-        self._rpc = RpcServer(settings.run_dir / "flock.sock", self._starting_handlers())
+        self._rpc = RpcServer(settings.run_dir / "flock.sock", self._starting_handlers(), on_call=self._count)
         self._readiness.requires(lambda: self._store_problem)
         self._readiness.requires(self._source_problem)
         self._readiness.requires(self._config_problem)
@@ -122,7 +137,12 @@ class Agent:
         await self._rpc.start()
         if not self._settings.http:
             return None
-        pages = {"/healthz": _alive, "/readyz": self._readyz, "/status.json": self._status_page}
+        pages = {
+            "/healthz": _alive,
+            "/readyz": self._readyz,
+            "/status.json": self._status_page,
+            "/metrics": lambda: (200, "text/plain; version=0.0.4", self._metrics.render().encode()),
+        }
         http = HttpServer(self._settings.http, pages)
         try:
             await http.start()
@@ -149,9 +169,16 @@ class Agent:
         )
         await self._resolve_pending(attachments)
         self._readiness.degraded_by(lambda: healer.last_error)
+        self._readiness.degraded_by(lambda: announcer.last_error)
         self._readiness.degraded_by(lambda: _full_pools(ipam, self._view))
+        reporter = self._reporter(attachments, ipam)
         verbs = Verbs(
-            attachments=attachments, source=self._source, view=self._view, checker=checker, readiness=self._readiness
+            attachments=attachments,
+            source=self._source,
+            view=self._view,
+            checker=checker,
+            readiness=self._readiness,
+            add_failed=reporter.add_failed if reporter else None,
         )
         admin = Admin(
             readiness=self._readiness,
@@ -164,6 +191,17 @@ class Agent:
             routing=self._routing,
             announcer=announcer,
         )
+        gauges.register(
+            self._metrics,
+            readiness=self._readiness,
+            view=self._view,
+            source=self._source,
+            attachments=attachments,
+            ipam=ipam,
+            healer=healer,
+            routing=self._routing,
+            announcer=announcer,
+        )
         self._rpc.handlers = _handlers(verbs, admin)
         self._view.subscribe(healer.trigger)
         self._view.subscribe(announcer.trigger)
@@ -172,10 +210,40 @@ class Agent:
         attachments.subscribe(lambda allocation: _settled(allocation, announcer, healer, self._view))
         healer.subscribe(announcer.trigger)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._routing.run())
-            tasks.create_task(self._follow_source(healer, announcer))
-            tasks.create_task(healer.run())
-            tasks.create_task(announcer.run())
+            parts = {
+                "routing": self._routing.run,
+                "source": lambda: self._follow_source(healer, announcer),
+                "healing": healer.run,
+                "announcing": announcer.run,
+            }
+            if reporter is not None:
+                parts["reporting"] = reporter.run
+            for name, run in parts.items():
+                tasks.create_task(self._keep(name, run))
+
+    async def _keep(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """A bug in one part must not take the others down, nor the pods' only agent: log it, go on."""
+        while True:
+            try:
+                return await run()
+            except Exception as error:
+                log.exception("part failed name=%s", name)
+                self._failed[name] = f"{name} failed and was started again: {error!r}"
+                await asyncio.sleep(RETRY)
+
+    def _reporter(self, attachments: Attachments, ipam: Ipam) -> "Reporter | None":
+        if self._writer is None:
+            return None
+        from flock.agent.reporting import Reporter
+
+        return Reporter(
+            writer=self._writer,
+            readiness=self._readiness,
+            view=self._view,
+            attachments=attachments,
+            ipam=ipam,
+            routing=self._routing,
+        )
 
     async def _load_store(self) -> None:
         while True:
@@ -237,6 +305,10 @@ class Agent:
         starting |= {"STATUS": status, "status": admin_status}
         return starting
 
+    def _count(self, op: str, code: int, seconds: float) -> None:
+        if op.isupper():  # CNI verbs; flockctl's questions are not counted
+            self._metrics.verbs.observe(seconds, verb=op, outcome=str(code) if code else "success")
+
     # --- readiness ---
 
     def _source_problem(self) -> str:
@@ -259,6 +331,25 @@ class Agent:
         return 200, "application/json", msgspec.json.format(content, indent=2) + b"\n"
 
 
+def _connect(settings: Settings) -> tuple[Source, "KubeWriter | None"]:
+    """Where objects come from, and where reports go to if anywhere."""
+    if settings.manifests is not None:
+        return ManifestSource(settings.manifests, node=settings.node), None
+    # Imported here: TLS and what it needs cost memory that a node without an API server has better use for.
+    from flock.edge.kube.access import from_kubeconfig, in_cluster
+    from flock.edge.kube.client import KubeClient
+    from flock.edge.kube.source import KubeSource
+    from flock.edge.kube.writer import KubeWriter
+
+    if settings.kubeconfig is not None:
+        access = from_kubeconfig(settings.kubeconfig, apiserver=settings.apiserver)
+    else:
+        access = in_cluster(apiserver=settings.apiserver)
+    client = KubeClient(access)
+    source = KubeSource(client, node=settings.node, namespace=settings.namespace)
+    return source, KubeWriter(client, node=settings.node)
+
+
 def _handlers(verbs: Verbs, admin: Admin) -> dict[str, Handler]:
     return {
         "ADD": verbs.add,
@@ -272,6 +363,7 @@ def _handlers(verbs: Verbs, admin: Admin) -> dict[str, Handler]:
         "repair": admin.repair,
         "bgp": admin.bgp,
         "anycast": admin.anycast,
+        "config": admin.config,
         "drain": admin.drain,
         "undrain": admin.undrain,
     }
@@ -309,6 +401,9 @@ async def _main(settings: Settings) -> None:
 
 def main() -> None:
     settings = parse()
+    # What a log line could say and ours do not is not looked up either: it is a tenth of an ADD.
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(
         level=settings.log_level,
         stream=sys.stderr,

@@ -15,7 +15,7 @@ from flock.core.cniargs import CniArgs
 from flock.core.embed import Field, Misfit, app_name, embed, image_ref, resolve_ip_algo
 from flock.core.errors import NotGranted, TryAgain
 from flock.core.facts import NodeFacts
-from flock.core.model import NO_MAP, own_annotations
+from flock.core.model import NO_MAP, Pod, own_annotations
 from flock.core.nodeconfig import Network, NodeConfig, refusal
 from flock.edge.source import Source
 
@@ -61,9 +61,7 @@ async def learn(
     annotations: Mapping[str, str] | None,
 ) -> PodInfo:
     """Raises AnnotationError or NotGranted for what the pod's owner can fix, TryAgain for what time may."""
-    pod = await source.pod(args.namespace, args.name, uid=args.uid) if args.name else None
-    if pod is None and source.requires_pods and annotations is None:
-        raise TryAgain(f"pod {args.namespace}/{args.name} is not known yet", details="the runtime retries by itself")
+    pod = await _find(source, args, annotations, config.annotations)
     if annotations is None:
         annotations = pod.annotations if pod else NO_MAP
     request = parse_annotations(
@@ -87,6 +85,22 @@ async def learn(
         app=app_name(pod) if pod else args.name,
         image=image_ref(pod) if pod else "",
     )
+
+
+async def _find(
+    source: Source, args: CniArgs, annotations: Mapping[str, str] | None, node_annotations: Mapping[str, str]
+) -> Pod | None:
+    """The pod object.  Waited for only where something is needed that did not come with the request."""
+    if not args.name:
+        return None
+    if annotations is not None and source.requires_pods:
+        fields, _ = resolve_ip_algo(annotations, node_annotations)
+        if Field.APP not in fields and Field.IMAGE not in fields:
+            return source.pods.get((args.namespace, args.name))
+    pod = await source.pod(args.namespace, args.name, uid=args.uid)
+    if pod is None and source.requires_pods and annotations is None:
+        raise TryAgain(f"pod {args.namespace}/{args.name} is not known yet", details="the runtime retries by itself")
+    return pod
 
 
 def _namespace_labels(source: Source, namespace: str) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ from flock.core.nodeconfig import PasswordSource
 from flock.edge.bird import conffile
 from flock.edge.bird.control import BirdControl, BirdError
 from flock.edge.bird.replies import Session, protocol_names, sessions
+from flock.edge.source import Source
 
 log = logging.getLogger("bird")
 
@@ -33,8 +34,9 @@ _PROTOCOL = re.compile(r"^protocol \S+(?: v[23])? '?([^' {]+)'?", re.MULTILINE)
 
 
 class Routing:
-    def __init__(self, *, view: NodeView, bird_dir: Path, control_socket: Path) -> None:
+    def __init__(self, *, view: NodeView, source: Source, bird_dir: Path, control_socket: Path) -> None:
         self._view = view
+        self._source = source
         self._directory = bird_dir
         self._socket = control_socket
         self._dirty = asyncio.Event()
@@ -43,6 +45,7 @@ class Routing:
         self.conf_problem = ""
         self.bird_problem = "BIRD was not reached yet"
         self.reloads = 0
+        self.last_seen: list[dict[str, Any]] = []  # the sessions, for whoever cannot wait for BIRD
 
     def start(self) -> None:
         """Make sure that there is a file BIRD can start with; what is there stays until a NodeConfig is known."""
@@ -73,6 +76,8 @@ class Routing:
             self._dirty.clear()
             if await self._bring_up_to_date():
                 await asyncio.sleep(COOLDOWN)
+            with contextlib.suppress(BirdError):
+                await self.peers()
 
     async def _bring_up_to_date(self) -> bool:
         """True if something was changed."""
@@ -80,7 +85,8 @@ class Routing:
         if config is None:
             return False
         try:
-            text = render_bird_conf(config, self._view.facts, secrets=_read_secrets(config.password_sources))
+            secrets = await self._read_secrets(config.password_sources)
+            text = render_bird_conf(config, self._view.facts, secrets=secrets)
             if text == self._written:
                 self.conf_problem = ""
                 return False
@@ -95,6 +101,18 @@ class Routing:
         log.info("wrote bird.conf bytes=%d", len(text))
         await self._configure()
         return True
+
+    async def _read_secrets(self, sources: Iterable[PasswordSource]) -> dict[PasswordSource, str]:
+        """What can be read; the renderer names the field of what cannot."""
+        found: dict[PasswordSource, str] = {}
+        for source in sources:
+            if isinstance(source, str):
+                secret = _read_password_file(source)
+            else:
+                secret = await self._source.secret(source.name, source.key)
+            if secret is not None:
+                found[source] = secret.strip("\r\n")
+        return found
 
     async def _configure(self) -> None:
         bird = self._bird
@@ -133,6 +151,7 @@ class Routing:
             await self._configure()
             await self._bird.lost.wait()
             self._bird = None
+            self.last_seen = [row | {"up": False, "state": "BIRD went away"} for row in self.last_seen]
             self.bird_problem = "BIRD went away"
             log.warning("BIRD went away")
 
@@ -154,6 +173,7 @@ class Routing:
             row = {"peer": peer.name, "asn": peer.asn, "address": str(peer.address)}
             rows.append(row | _told(session))
         rows += [{"peer": s.name, "asn": 0, "address": s.neighbour} | _told(s) for s in found.values()]
+        self.last_seen = rows
         return rows
 
 
@@ -165,13 +185,9 @@ def _told(session: Session | None) -> dict[str, Any]:
     return told
 
 
-def _read_secrets(sources: Iterable[PasswordSource]) -> dict[PasswordSource, str]:
-    """What can be read; the renderer names the field of what cannot."""
-    found: dict[PasswordSource, str] = {}
-    for source in sources:
-        if isinstance(source, str):
-            try:
-                found[source] = Path(source).read_text().strip("\r\n")
-            except (OSError, UnicodeDecodeError) as error:
-                log.error("could not read password file=%s problem=%s", source, getattr(error, "strerror", error))
-    return found
+def _read_password_file(path: str) -> str | None:
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        log.error("could not read password file=%s problem=%s", path, getattr(error, "strerror", error))
+        return None

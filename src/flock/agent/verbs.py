@@ -1,6 +1,8 @@
 """The CNI verbs: a runtime's request in, a CNI result or error out."""
 
 import logging
+import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,19 +22,30 @@ from flock.edge.source import Source
 log = logging.getLogger("cni")
 
 
+CONTAINER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+IFNAME = re.compile(r"(?!\.{1,2}$)[^\s/:\0]+")
+
 # As long as ADD may wait for a pod to become known: the runtime's own patience is far longer, and most starts are over.
 PATIENCE = 3.0
 
 
 class Verbs:
     def __init__(
-        self, *, attachments: Attachments, source: Source, view: NodeView, checker: Checker, readiness: Readiness
+        self,
+        *,
+        attachments: Attachments,
+        source: Source,
+        view: NodeView,
+        checker: Checker,
+        readiness: Readiness,
+        add_failed: Callable[[CniArgs, FlockError], None] | None = None,
     ) -> None:
         self._attachments = attachments
         self._source = source
         self._view = view
         self._checker = checker
         self._readiness = readiness
+        self._add_failed = add_failed
 
     async def add(self, request: Request) -> dict[str, Any]:
         conf, args = parse_net_conf(request.stdin_data), parse_cni_args(request.args)
@@ -43,7 +56,12 @@ class Verbs:
             )
         await self._readiness.wait(PATIENCE)
         asked = Asked(container_id=request.container_id, netns=request.netns, ifname=request.ifname, network=conf.name)
-        allocation = await self._attachments.attach(asked, lambda: self._learn(conf, args))
+        try:
+            allocation = await self._attachments.attach(asked, lambda: self._learn(conf, args))
+        except FlockError as error:
+            if self._add_failed is not None:
+                self._add_failed(args, error)
+            raise
         return render_result(
             _complete(allocation, request), version=conf.cni_version, netns=request.netns, dns=conf.dns
         )
@@ -121,6 +139,14 @@ def _require(request: Request, *names: str) -> None:
     missing = [variables[name] for name in ("container_id", *names) if not getattr(request, name)]
     if missing:
         raise FieldError(", ".join(missing), "missing", code=Code.INVALID_ENVIRONMENT)
+    if not CONTAINER_ID.fullmatch(request.container_id):
+        raise FieldError(
+            "CNI_CONTAINERID", f"no container id: {request.container_id[:80]!r}", code=Code.INVALID_ENVIRONMENT
+        )
+    if request.ifname and (not IFNAME.fullmatch(request.ifname) or len(request.ifname.encode()) > 15):
+        raise FieldError(
+            "CNI_IFNAME", f"no name for an interface: {request.ifname[:80]!r}", code=Code.INVALID_ENVIRONMENT
+        )
 
 
 def _complete(allocation: Allocation, request: Request) -> Allocation:

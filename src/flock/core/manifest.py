@@ -53,6 +53,7 @@ KINDS = {
     "Node": Kind("v1", False, Node),
     "NetworkPolicy": Kind("networking.k8s.io/v1", True, Envelope),
     "NodeConfig": Kind(f"{PREFIX}/v1alpha1", False, Envelope),
+    "NodeConfigTemplate": Kind(f"{PREFIX}/v1alpha1", False, Envelope),
 }
 OF_ONE_NODE = frozenset({"Node", "NodeConfig"})
 

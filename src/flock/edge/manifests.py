@@ -72,12 +72,14 @@ class ManifestSource:
         self._network_policies: dict[tuple[str, str], Mapping[str, Any]] = {}
         self._node: dict[str, Node] = {}
         self._node_config: dict[str, Mapping[str, Any]] = {}
+        self._templates: dict[str, Mapping[str, Any]] = {}
         self._slots: dict[str, dict[Any, Any]] = {
             "Pod": self._pods,
             "Namespace": self._namespaces,
             "NetworkPolicy": self._network_policies,
             "Node": self._node,
             "NodeConfig": self._node_config,
+            "NodeConfigTemplate": self._templates,
         }
         self._inotify: Inotify | None = None
         self._watch = self._parent_watch = -1
@@ -108,6 +110,21 @@ class ManifestSource:
     @property
     def node_config(self) -> Mapping[str, Any] | None:
         return self._node_config.get(self._node_name)
+
+    @property
+    def templates(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self._templates.values())
+
+    @property
+    def cluster_pods(self) -> Mapping[PodKey, Pod]:
+        return self._pods
+
+    def watch_cluster_pods(self) -> None:
+        """They are all in the directory."""
+
+    async def secret(self, name: str, key: str) -> str | None:
+        """There are no Secrets in a directory: use passwordFile."""
+        return None
 
     @property
     def problems(self) -> tuple[Problem, ...]:

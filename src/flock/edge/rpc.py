@@ -32,10 +32,14 @@ _encoder = msgspec.json.Encoder()
 
 
 class RpcServer:
-    """`handlers` maps an op to its handler and may be replaced at any time; calls under way keep theirs."""
+    """`handlers` maps an op to its handler and may be replaced at any time; calls under way keep theirs.
+    `on_call(op, code, seconds)` runs after each call."""
 
-    def __init__(self, path: Path, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, path: Path, handlers: Mapping[str, Handler], *, on_call: Callable[[str, int, float], None]
+    ) -> None:
         self.handlers = handlers
+        self._on_call = on_call
         self.calls: set[asyncio.Task[None]] = set()
         self._path = path
         self._server: asyncio.AbstractServer | None = None
@@ -69,14 +73,15 @@ class RpcServer:
             failure = FlockError(f"request is not understood: {error}", code=Code.DECODING_FAILURE)
             return _line({"error": render_error(failure, version=version_of(b""))})
         response, code = await self._call(request)
-        elapsed = (time.monotonic() - started) * 1000
+        elapsed = time.monotonic() - started
+        self._on_call(request.op if request.op in self.handlers else "UNKNOWN", code, elapsed)
         log.info(
             "call op=%s container=%s ifname=%s netns=%s ms=%.1f code=%d%s",
             request.op,
             request.container_id or "-",
             request.ifname or "-",
             request.netns or "-",
-            elapsed,
+            elapsed * 1000,
             code,
             f" msg={response['error']['msg']!r}" if code else "",
         )

@@ -34,10 +34,19 @@ class Source(Protocol):
 
     @property
     def synced(self) -> bool:
-        """True once the first full listing is in; stays True for good."""
+        """True once the first full listing of all that is watched is in."""
 
     @property
-    def pods(self) -> Mapping[PodKey, Pod]: ...
+    def pods(self) -> Mapping[PodKey, Pod]:
+        """At least this node's."""
+
+    @property
+    def cluster_pods(self) -> Mapping[PodKey, Pod]:
+        """All that are known; complete once `watch_cluster_pods` was called and `synced` is True again."""
+
+    def watch_cluster_pods(self) -> None:
+        """Policies need the whole cluster's pods.  May be called again and again."""
+
     @property
     def namespaces(self) -> Mapping[str, Namespace]: ...
     @property
@@ -48,6 +57,10 @@ class Source(Protocol):
     def node(self) -> Node | None: ...
     @property
     def node_config(self) -> Mapping[str, Any] | None: ...
+    @property
+    def templates(self) -> tuple[Mapping[str, Any], ...]:
+        """NodeConfigTemplates, raw."""
+
     @property
     def problems(self) -> tuple[Problem, ...]: ...
 
@@ -63,5 +76,8 @@ class Source(Protocol):
     async def pod(self, namespace: str, name: str, *, uid: str) -> Pod | None:
         """The freshest known pod, taking in changes that are already pending.  A pod with another uid than the
         one given (both known) is a namesake and counts as absent.  None after a bounded wait: not found."""
+
+    async def secret(self, name: str, key: str) -> str | None:
+        """One value of a Secret in the agent's namespace; None if it cannot be had."""
 
     async def close(self) -> None: ...

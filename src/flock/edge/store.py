@@ -23,6 +23,7 @@ import msgspec
 from flock.core.errors import StoreFailure
 from flock.core.faults import Point, faults
 from flock.core.model import Allocation, Released
+from flock.edge.marks import Marks
 
 FILE = "allocations.json"
 VERSION = 1
@@ -46,14 +47,18 @@ class _Change(msgspec.Struct):
 class Store:
     """For the event loop's thread; the disk work happens in one thread of its own.
 
-    Readers see durable state only.  At most one change per container may be under way: the verbs' lock sees to it.
+    Readers see durable state, and marks over it.  At most one change per container may be under way: the verbs' lock
+    sees to it.
     """
 
-    def __init__(self, directory: Path, *, node: str, cooldown: float) -> None:
+    def __init__(self, directory: Path, *, node: str, cooldown: float, marks: Path) -> None:
         self._path = directory / FILE
+        self._marks = Marks(marks)
+        self._marked: dict[str, Allocation] = {}
         self._node = node
         self._cooldown = cooldown
-        self._entries: dict[str, Allocation] = {}
+        self._entries: dict[str, Allocation] = {}  # as on disk
+        self._view: dict[str, Allocation] = {}  # with marks over it
         self._fragments: dict[str, bytes] = {}
         self._released: dict[str, Released] = {}
         self._queue: list[_Change] = []
@@ -76,6 +81,8 @@ class Store:
             raise StoreFailure(f"state directory {self._path.parent} is in use by another agent") from None
         except OSError as error:
             raise StoreFailure(f"cannot open state directory {self._path.parent}: {error.strerror}") from None
+        self._marked = self._marks.load()
+        self._view = dict(self._marked)
         try:
             raw = self._path.read_bytes()
         except FileNotFoundError:
@@ -86,22 +93,41 @@ class Store:
         for allocation in content.allocations or ():
             self._entries[allocation.container_id] = allocation
             self._fragments[allocation.container_id] = _fragment(allocation)
+        self._view = {**self._entries, **self._marked}
         self._released = {r.address: r for r in content.released or ()}
 
     # --- reading ---
 
     def get(self, container_id: str) -> Allocation | None:
-        return self._entries.get(container_id)
+        return self._view.get(container_id)
 
     @property
     def entries(self) -> Mapping[str, Allocation]:
-        return self._entries
+        return self._view
 
     @property
     def released(self) -> Iterable[Released]:
         return self._released.values()
 
     # --- writing ---
+
+    def mark(self, pending: Allocation) -> None:
+        """Note that work on a container has begun: survives the agent's death, needs no flush.
+
+        `put` or `forget` ends it.  StoreFailure if it cannot be noted, and then nothing was changed.
+        """
+        self._marks.set(pending)
+        self._marked[pending.container_id] = pending
+        self._view[pending.container_id] = pending
+
+    def _unmark(self, container_id: str) -> None:
+        if self._marked.pop(container_id, None) is not None:
+            self._marks.clear(container_id)
+            durable = self._entries.get(container_id)
+            if durable is None:
+                self._view.pop(container_id, None)
+            else:
+                self._view[container_id] = durable
 
     async def put(self, allocation: Allocation) -> None:
         """Durable when this returns; StoreFailure if it could not be, and then nothing was changed."""
@@ -110,11 +136,13 @@ class Store:
         except UnicodeEncodeError as error:
             raise StoreFailure(f"container {allocation.container_id!a} cannot be recorded: {error}") from None
         await self._change(allocation.container_id, allocation, fragment, ())
+        self._unmark(allocation.container_id)
 
     async def forget(self, container_id: str, *, released: Iterable[Released]) -> None:
         """Drop the entry; `released` addresses cool down from now on, across restarts."""
         if container_id in self._entries:
             await self._change(container_id, None, b"", tuple(released))
+        self._unmark(container_id)
 
     async def close(self) -> None:
         if self._flusher is not None:
@@ -149,6 +177,7 @@ class Store:
                 self._settle(batch, StoreFailure(self.last_error, details="the previous state file is intact"))
                 continue
             self._entries, self._fragments, self._released = entries, fragments, released
+            self._view = {**entries, **self._marked}
             self.flushes += 1
             self.last_error = ""
             self._settle(batch, None)
@@ -172,10 +201,13 @@ class Store:
         return entries, fragments, released
 
     def _encode(self, fragments: Mapping[str, bytes], released: Mapping[str, Released]) -> bytes:
-        head = b'{\n  "version": 1,\n  "node": %s,\n  "allocations": ' % msgspec.json.encode(self._node)
-        body = b"[\n" + b",\n".join(fragments.values()) + b"\n  ]" if fragments else b"[]"
+        """One copy of each fragment: with a thousand pods, this is most of what an ADD costs beyond the kernel."""
+        head = b'{\n  "version": 1,\n  "node": %s,\n  "allocations": [' % msgspec.json.encode(self._node)
         resting = msgspec.json.encode(list(released.values()))
-        return head + body + b',\n  "released": ' + resting + b"\n}\n"
+        tail = b'%s],\n  "released": %s\n}\n' % (b"\n  " if fragments else b"", resting)
+        first = head + b"\n" if fragments else head
+        separated = [part for fragment in fragments.values() for part in (b",\n", fragment)][1:]
+        return b"".join([first, *separated, tail])
 
     def _write(self, content: bytes) -> None:
         """In the store's thread, while memory holds the old state.  On any error the file does so too."""

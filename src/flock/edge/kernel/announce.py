@@ -9,10 +9,11 @@ The group exists from the first pod on: turning a plain route into a group when 
 """
 
 import errno
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
 
 from flock.core.announcing import Via
+from flock.core.errors import KernelRefused
 from flock.core.naming import PROTO_ANNOUNCE, ROUTE_METRIC
 from flock.edge.kernel.podlink import packed
 from flock.edge.netlink import nexthop as n
@@ -32,10 +33,13 @@ class Changes:
     announced: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     withdrawn: list[bytes] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)  # interface the kernel takes no next hop on -> why
 
 
 def announce(netlink: Netlink, desired: Mapping[str, tuple[Via, ...]], *, indexes: Mapping[str, int]) -> Changes:
-    """Make the kernel announce exactly `desired`.  `indexes` are the links' by name; a via without one is skipped."""
+    """Make the kernel announce exactly `desired`.  `indexes` are the links' by name; a via without one is skipped.
+
+    So is one the kernel refuses, because its pod took the link down: the other pods do not wait for it."""
     nexthops = {x.id: x for x in netlink.dump(n.dump_nexthops(), n.Nexthop.decode)}
     ours = {x.id: x for x in nexthops.values() if x.protocol == PROTO_ANNOUNCE}
     routes = {
@@ -45,21 +49,47 @@ def announce(netlink: Netlink, desired: Mapping[str, tuple[Via, ...]], *, indexe
         if route.nexthop
     }
     plan = _Plan(taken=set(nexthops), singles={(x.index, x.gateway): x.id for x in ours.values() if not x.members})
-    changes = Changes()
+    everybody = {via for vias in desired.values() for via in vias}
+    changes = Changes(refused=_make_next_hops(netlink, plan, everybody, indexes))
     for address, vias in desired.items():
-        members = tuple(
-            plan.single(indexes[via.interface], packed(via.gateway)) for via in vias if via.interface in indexes
-        )
+        usable = [via for via in vias if via.interface in indexes and via.interface not in changes.refused]
+        members = tuple(plan.use(indexes[via.interface], packed(via.gateway)) for via in usable)
         if members:
             _announce_one(plan, changes, address, members, routes.pop(packed(address), None), ours)
     for dst, route in routes.items():
-        plan.removals.append(r.delete_route(route))
+        # Named without its group: were that gone already, the kernel would call the request invalid.
+        plan.removals.append(r.delete_route(replace(route, nexthop=0)))
         changes.withdrawn.append(dst)
     plan.removals += [n.delete_nexthop(x.id) for x in ours.values() if x.members and x.id not in plan.used]
     plan.removals += [n.delete_nexthop(x.id) for x in ours.values() if not x.members and x.id not in plan.used]
-    netlink.run(plan.additions)
-    netlink.run(plan.removals, ignore=GONE)
+    try:
+        netlink.run(plan.additions)
+    finally:  # what is withdrawn does not wait for what cannot be announced
+        netlink.run(plan.removals, ignore=GONE)
     return changes
+
+
+def _make_next_hops(netlink: Netlink, plan: "_Plan", vias: Set[Via], indexes: Mapping[str, int]) -> dict[str, str]:
+    """Those that are missing.  Returns the interfaces that were refused, with the reason."""
+    missing = {
+        via: plan.new_single(indexes[via.interface], packed(via.gateway))
+        for via in sorted(vias)
+        if via.interface in indexes and (indexes[via.interface], packed(via.gateway)) not in plan.singles
+    }
+    try:
+        netlink.run(list(missing.values()))
+        return {}
+    except KernelRefused:
+        return {via.interface: reason for via, request in missing.items() if (reason := _refusal(netlink, request))}
+
+
+def _refusal(netlink: Netlink, request: r.Request) -> str:
+    """The batch made all it could; tried again one by one, what is there is fine."""
+    try:
+        netlink.run([request], ignore=(errno.EEXIST,))
+    except KernelRefused as refused:
+        return refused.msg
+    return ""
 
 
 def _announce_one(
@@ -99,15 +129,15 @@ class _Plan:
         self.taken.add(self.next_id)
         return self.next_id
 
-    def single(self, index: int, gateway: bytes) -> int:
-        """The next hop to a pod, made if there is none yet."""
-        key = (index, gateway)
-        if key not in self.singles:
-            self.singles[key] = self.fresh_id()
-            request = n.add_nexthop(self.singles[key], index=index, gateway=gateway, protocol=PROTO_ANNOUNCE)
-            self.additions.append(request)
-        self.used.add(self.singles[key])
-        return self.singles[key]
+    def new_single(self, index: int, gateway: bytes) -> r.Request:
+        identifier = self.singles[index, gateway] = self.fresh_id()
+        return n.add_nexthop(identifier, index=index, gateway=gateway, protocol=PROTO_ANNOUNCE)
+
+    def use(self, index: int, gateway: bytes) -> int:
+        """The next hop to a pod."""
+        identifier = self.singles[index, gateway]
+        self.used.add(identifier)
+        return identifier
 
 
 def _route(address: bytes, group: int) -> r.Route:

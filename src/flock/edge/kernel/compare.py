@@ -150,9 +150,7 @@ def blackholed(observed: Observed) -> list[Network]:
 def _blackhole(network: Network) -> r.Route:
     dst = network.network_address.packed
     family = r.family(dst)
-    return r.Route(
-        family, dst, network.prefixlen, protocol=PROTO_POD, metric=BLACKHOLE_METRIC, kind=w.RTN_BLACKHOLE
-    )
+    return r.Route(family, dst, network.prefixlen, protocol=PROTO_POD, metric=BLACKHOLE_METRIC, kind=w.RTN_BLACKHOLE)
 
 
 def _same(route: r.Route, wanted: r.Route) -> bool:

@@ -22,6 +22,7 @@ WANTED = (w.RTM_NEWLINK, w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELR
 SO_ATTACH_FILTER = 26
 SO_RCVBUFFORCE = 33  # not capped by net.core.rmem_max, which is 208 KiB on most hosts
 BUFFER = 4 << 20  # a burst of 1000 DELs fits; an overrun only means that everything is looked at
+GATHER = 0.05
 DRAIN = 1000  # datagrams per wake-up, so that a flood does not starve the loop
 
 
@@ -52,11 +53,22 @@ class Monitor:
         self._socket.bind((0, GROUPS))
 
     def start(self) -> None:
-        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._drain)
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._gather)
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
+
+    def _gather(self) -> None:
+        """Let more come before looking: one wake-up for many events, and none in the middle of an ADD."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._socket.fileno())
+        loop.call_later(GATHER, self._look)
+
+    def _look(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._drain()
+            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._gather)
 
     def _drain(self) -> None:
         for _ in range(DRAIN):

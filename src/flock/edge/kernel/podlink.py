@@ -7,17 +7,18 @@
       permanent neighbours: <ip6>, <ip4>              default via fe80::1 and via 169.254.1.1 (onlink)
                                                       permanent neighbours: both gateways
 
-`create` makes the bare pair; it carries no address, so it may exist before the allocation is durable.  `configure`
-does the rest in two batches.  Both may be repeated.  Nothing waits: no duplicate address detection, no resolution.
+Three batches: the bare pair, the host side, the pod side.  All of it may be repeated.  Nothing waits: no duplicate
+address detection, no resolution.
 """
 
 import errno
 import ipaddress
 import os
 import random
+import socket
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from flock.core.errors import Code, FlockError, KernelRefused
 from flock.core.faults import Point, faults
@@ -48,7 +49,8 @@ Claimed = Callable[[str], bool]
 
 
 def packed(address: str) -> bytes:
-    return ipaddress.ip_address(address).packed
+    """A canonical address as bytes.  Not by `ipaddress`, which takes ten times as long."""
+    return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
 
 
 def host_name(allocation: Allocation) -> str:
@@ -59,17 +61,11 @@ def primaries(allocation: Allocation) -> list[str]:
     return [a for a in (allocation.ip6, allocation.ip4) if a]
 
 
-@dataclass(slots=True)
-class Wire:
-    """A created pair, on its way to being configured.  Whoever holds it closes it."""
+class Attached(NamedTuple):
+    """A finished link: the host side's index, and which namespace the pod side is in."""
 
     host_index: int
-    pod_index: int
-    pod: Netlink
     netns_id: str
-
-    def close(self) -> None:
-        self.pod.close()
 
 
 class PodLinks:
@@ -82,12 +78,11 @@ class PodLinks:
 
     # --- setting up ---
 
-    def create(self, allocation: Allocation, *, claimed: Claimed) -> Wire:
-        """The bare veth pair.  `claimed(name)`: another container of the store uses that host interface.
+    def attach(self, allocation: Allocation, *, announced: Announced, claimed: Claimed) -> Attached:
+        """Everything from nothing to a working pod.  `claimed(name)`: another container uses that host interface.
 
         Something of ours that stands in the way and that nobody claims is left over, and is replaced.
         """
-        name = host_name(allocation)
         namespace = open_netns(allocation.netns)
         try:
             if namespace.id == self.home.id:
@@ -99,20 +94,27 @@ class PodLinks:
             with inside(namespace, home=self.home):
                 pod = Netlink()
                 try:
-                    self._create_pair(allocation, name, namespace, pod, claimed)
+                    index = self._create_pair(allocation, namespace, pod, claimed)
                     faults.reach(Point.ADD_LINK)
                     peer = self._must_exist(pod, allocation.ifname)
                     if allocation.ip6:
-                        self._enable_ipv6(allocation)
+                        self._enable_ipv6(allocation.ifname, peer)
                 except BaseException:
                     pod.close()
                     raise
-            host = self._must_exist(self.host, name)
         finally:
             namespace.close()
-        return Wire(host, peer, pod, namespace.id)
+        with pod:
+            self.host.run(host_side(index, allocation, announced))
+            faults.reach(Point.ADD_HOST_SIDE)
+            # Host side first: when the pod side comes up, everything a first packet needs is there.
+            pod.run(pod_side(peer.index, allocation))
+            faults.reach(Point.ADD_POD_SIDE)
+        return Attached(index, namespace.id)
 
-    def _create_pair(self, allocation: Allocation, name: str, namespace: Netns, pod: Netlink, claimed: Claimed) -> None:
+    def _create_pair(self, allocation: Allocation, namespace: Netns, pod: Netlink, claimed: Claimed) -> int:
+        """The bare pair.  Returns the host side's index."""
+        name = host_name(allocation)
         request = r.create_veth(
             name=name,
             mac=HOST_MAC,
@@ -128,6 +130,11 @@ class PodLinks:
                 raise
             self._clear_the_way(allocation, name, pod, claimed)
             self.host.run([request])
+        link = self._must_exist(self.host, name)
+        if allocation.ip6 and (link.ipv6_off or link.accepts_ra > 1 or not link.forwards6):
+            with inside(self.home, home=namespace):
+                prepare_host_side(self._sysctl, name)
+        return link.index
 
     def _clear_the_way(self, allocation: Allocation, name: str, pod: Netlink, claimed: Claimed) -> None:
         stale = self.host.link(name)
@@ -153,32 +160,29 @@ class PodLinks:
         self.host.run([r.delete_link(other_end.index)], ignore=[errno.ENODEV])
 
     @staticmethod
-    def _must_exist(netlink: Netlink, name: str) -> int:
+    def _must_exist(netlink: Netlink, name: str) -> r.Link:
         link = netlink.link(name)
         if link is None:
             raise KernelRefused(f"link {name} vanished while it was set up", errno=errno.ENODEV)
-        return link.index
+        return link
 
-    def _enable_ipv6(self, allocation: Allocation) -> None:
-        """Inside the pod: IPv6 on where a runtime switched it off, and no router advertisements."""
-        conf = f"{self._sysctl}/ipv6/conf"
-        if not os.path.isdir(conf):  # noqa: PTH112 - on the ADD path
+    def _enable_ipv6(self, ifname: str, peer: r.Link) -> None:
+        """Inside the pod: IPv6 on where a runtime switched it off, and no router advertisements.
+
+        The link tells its switches, so that files are touched only where one is wrong: finding them takes the
+        kernel longer the more namespaces there are.
+        """
+        if not peer.has_ipv6:
             raise KernelRefused(
                 "IPv6 is switched off in this kernel (ipv6.disable=1)",
                 details="set spec.defaults.ipv6 to false in the NodeConfig, or enable IPv6",
             )
-        for interface in (allocation.ifname, "lo"):
-            write_switch(f"{conf}/{interface}/disable_ipv6", "0")
-        write_switch(f"{conf}/{allocation.ifname}/accept_ra", "0")
-
-    def configure(self, wire: Wire, allocation: Allocation, *, announced: Announced) -> None:
-        """Host side first: when the pod side comes up, everything a first packet needs is there."""
-        if allocation.ip6:
-            prepare_host_side(self._sysctl, host_name(allocation))
-        self.host.run(host_side(wire.host_index, allocation, announced))
-        faults.reach(Point.ADD_HOST_SIDE)
-        wire.pod.run(pod_side(wire.pod_index, allocation))
-        faults.reach(Point.ADD_POD_SIDE)
+        conf = f"{self._sysctl}/ipv6/conf"
+        if peer.ipv6_off:
+            for interface in (ifname, "lo"):
+                write_switch(f"{conf}/{interface}/disable_ipv6", "0")
+        if peer.accepts_ra:
+            write_switch(f"{conf}/{ifname}/accept_ra", "0")
 
     def is_intact(self, allocation: Allocation, netns: str) -> bool:
         """Is the link there, and is `netns` the namespace it leads to?  Raises if `netns` is no namespace."""
@@ -306,7 +310,7 @@ def prepare_host_side(sysctl: str, name: str) -> None:
 
 
 def write_switch(path: str, value: str) -> None:
-    """Write a sysctl unless it has that value already: a read costs less than a write, and may be all we may do."""
+    """Write a sysctl unless it has that value already: reading may be all we may do."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -6,10 +6,12 @@ the other does what takes long (deletions, dumps), so that a burst of DELs does 
 """
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from flock.core.announcing import Via
 from flock.core.errors import FlockError
@@ -17,24 +19,61 @@ from flock.core.facts import NodeFacts
 from flock.core.model import Allocation
 from flock.edge.kernel import conntrack, node, observe, podcheck
 from flock.edge.kernel.announce import Changes, announce
-from flock.edge.kernel.podlink import Announced, Claimed, PodLinks, Wire, packed, prepare_host_side
+from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks, packed, prepare_host_side
 from flock.edge.netlink.route import Request
 
 T = TypeVar("T")
 
 
 class _Thread:
-    """One thread and the PodLinks that belong to it."""
+    """One thread and the PodLinks that belong to it.
+
+    Not an executor: handing work over and its result back is done once per ADD and more, and takes half as long so.
+    """
 
     def __init__(self, name: str, sysctl: Path) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._links = self._executor.submit(PodLinks, sysctl=sysctl).result()
+        self._work: SimpleQueue[tuple[Callable[[PodLinks], Any], asyncio.Future[Any]] | None] = SimpleQueue()
+        ready: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, args=(sysctl, ready), name=name, daemon=True)
+        self._thread.start()
+        failure = ready.get()
+        if failure is not None:
+            raise failure
 
-    async def run(self, work: Callable[[PodLinks], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, self._links)
+    def run(self, work: Callable[[PodLinks], T]) -> "asyncio.Future[T]":
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._work.put((work, done))
+        return done
 
     def close(self) -> None:
-        self._executor.shutdown()
+        self._work.put(None)
+        self._thread.join()
+
+    def _serve(self, sysctl: Path, ready: "SimpleQueue[BaseException | None]") -> None:
+        try:
+            links = PodLinks(sysctl=sysctl)
+        except BaseException as error:
+            ready.put(error)
+            return
+        ready.put(None)
+        while (item := self._work.get()) is not None:
+            work, done = item
+            result, failure = None, None
+            try:
+                result = work(links)
+            except BaseException as error:
+                failure = error
+            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+                done.get_loop().call_soon_threadsafe(_settle, done, result, failure)
+
+
+def _settle(done: "asyncio.Future[Any]", result: Any, failure: BaseException | None) -> None:
+    if done.cancelled():
+        return
+    if failure is None:
+        done.set_result(result)
+    else:
+        done.set_exception(failure)
 
 
 class Kernel:
@@ -47,11 +86,8 @@ class Kernel:
         self._doomed: list[tuple[Allocation, asyncio.Future[None]]] = []
         self._reaper: asyncio.Task[None] | None = None
 
-    async def create(self, allocation: Allocation, *, claimed: Claimed) -> Wire:
-        return await self._fast.run(lambda links: links.create(allocation, claimed=claimed))
-
-    async def configure(self, wire: Wire, allocation: Allocation, *, announced: Announced) -> None:
-        await self._fast.run(lambda links: links.configure(wire, allocation, announced=announced))
+    async def attach(self, allocation: Allocation, *, announced: Announced, claimed: Claimed) -> Attached:
+        return await self._fast.run(lambda links: links.attach(allocation, announced=announced, claimed=claimed))
 
     async def is_intact(self, allocation: Allocation, netns: str) -> bool:
         return await self._fast.run(lambda links: links.is_intact(allocation, netns))

@@ -31,32 +31,32 @@ T = TypeVar("T")
 GONE = 410
 
 
-class _ListMeta(msgspec.Struct):
+class _ListMeta(msgspec.Struct, frozen=True):
     resourceVersion: str = ""  # noqa: N815 - the API's spelling
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class _Page(msgspec.Struct):
+class _Page(msgspec.Struct, frozen=True):
     metadata: _ListMeta = _ListMeta()
     items: list[msgspec.Raw] | None = None
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, frozen=True):
     type: str = ""
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
     resourceVersion: str = ""  # noqa: N815
 
 
-class _Identity(msgspec.Struct):
+class _Identity(msgspec.Struct, frozen=True):
     metadata: _Meta = _Meta()
 
 
-class _Status(msgspec.Struct):
+class _Status(msgspec.Struct, frozen=True):
     code: int = 0
     message: str = ""
 

@@ -6,6 +6,7 @@ trimmed to what is read and equal strings are shared.
 """
 
 import asyncio
+import base64
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -34,8 +35,9 @@ class KubeSource:
 
     requires_pods = True
 
-    def __init__(self, client: KubeClient, *, node: str) -> None:
+    def __init__(self, client: KubeClient, *, node: str, namespace: str) -> None:
         self._client = client
+        self._namespace = namespace
         self._node_name = node
         self._callbacks: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -151,6 +153,13 @@ class KubeSource:
             return _same_pod(decode_pod(raw), uid)
         except (FlockError, msgspec.DecodeError):
             return None  # away, not there, or unreadable: the caller says what it could not learn
+
+    async def secret(self, name: str, key: str) -> str | None:
+        try:
+            raw = await self._client.get(f"/api/v1/namespaces/{quote(self._namespace)}/secrets/{quote(name)}")
+            return base64.b64decode(msgspec.json.decode(raw)["data"][key]).decode()
+        except (FlockError, KeyError, TypeError, ValueError):
+            return None
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -137,6 +137,9 @@ class Link:
     kind: str
     peer_index: int  # a veth's other end, in the namespace netns_id; 0 if none
     forwards: bool  # IPv4 forwarding and proxy_arp, as a host side needs them
+    has_ipv6: bool
+    ipv6_off: bool  # disable_ipv6
+    accepts_ra: int  # accept_ra
     forwards6: bool
 
     @staticmethod
@@ -158,7 +161,10 @@ class Link:
             kind=w.as_text(info.get(w.IFLA_INFO_KIND, b"")),
             peer_index=w.as_u32(a[w.IFLA_LINK]) if w.IFLA_LINK in a else 0,
             forwards=all(_devconf(inet, which) for which in (w.IPV4_DEVCONF_FORWARDING, w.IPV4_DEVCONF_PROXY_ARP)),
-            forwards6=bool(_devconf(inet6, 1)),  # forwarding is the first of them; IPv6 numbers them from 0
+            forwards6=bool(_devconf(inet6, w.DEVCONF_FORWARDING)),
+            has_ipv6=bool(inet6),
+            ipv6_off=bool(_devconf(inet6, w.DEVCONF_DISABLE_IPV6)),
+            accepts_ra=_devconf(inet6, w.DEVCONF_ACCEPT_RA),
         )
 
 
@@ -228,9 +234,9 @@ class Route:
     table: int = w.RT_TABLE_MAIN
     nexthop: int = 0  # id of a nexthop object, instead of index and gateway
 
-    def encode(self) -> bytes:
+    def encode(self, *, any_scope: bool = False) -> bytes:
         link_scope = self.family == w.AF_INET and self.index and not self.gateway
-        scope = w.RT_SCOPE_LINK if link_scope else w.RT_SCOPE_UNIVERSE
+        scope = w.RT_SCOPE_NOWHERE if any_scope else w.RT_SCOPE_LINK if link_scope else w.RT_SCOPE_UNIVERSE
         flags = w.RTNH_F_ONLINK if self.onlink else 0
         body = _RTMSG.pack(self.family, self.length, 0, 0, w.RT_TABLE_MAIN, self.protocol, scope, self.kind, flags)
         if self.dst:
@@ -277,8 +283,8 @@ def add_route(route: Route) -> Request:
 
 
 def delete_route(route: Route) -> Request:
-    """Deletes just the route with this destination, interface, protocol and metric."""
-    return Request("delete a route", w.RTM_DELROUTE, 0, route.encode())
+    """Deletes just the route with this destination, interface, protocol and metric, of whatever scope."""
+    return Request("delete a route", w.RTM_DELROUTE, 0, route.encode(any_scope=True))
 
 
 def dump_routes(fam: int, *, protocol: int = 0) -> Request:

@@ -1,0 +1,189 @@
+"""What a measurement is, what it hands back, and the steps most of them share.
+
+A further measurement is a module with a class that has a `name`, a `title` and `run(bench) -> Outcome`, and a line in
+`run.py`.  It brings its contenders on stage with `bench.enter`, which notes those that fail and lets the rest carry on.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from contenders import ENTRY_BYTES, Contender, Flock, Floor
+from launching import BenchError, Command, Launcher, Run
+from world import Pod, World
+
+C = TypeVar("C", bound=Contender)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured; `quick` only shows that everything works."""
+
+    cycles: int = 2  # of `rounds` ADDs and as many DELs
+    rounds: int = 100
+    dual_rounds: int = 6  # of them with the dual-stack reference, 1.8 s each
+    bursts: int = 4
+    burst_pods: int = 100
+    levels: tuple[int, ...] = (10, 110, 1000)  # pods on the node
+    probes: int = 60  # ADDs at each level
+    idle_level: int = 110
+    idle_seconds: float = 35.0  # more than the period of the agent's own checks
+
+
+FULL = Effort()
+QUICK = Effort(
+    cycles=1, rounds=15, dual_rounds=1, bursts=1, burst_pods=25, levels=(10, 110), probes=10, idle_seconds=3.0
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A design target beside what was measured; None: it could not be."""
+
+    what: str
+    measured: float | None
+    limit: float
+    at_most: bool = True
+    unit: str = "×"
+
+    @property
+    def met(self) -> bool | None:
+        if self.measured is None:
+            return None
+        return self.measured <= self.limit if self.at_most else self.measured >= self.limit
+
+
+@dataclass(frozen=True)
+class Outcome:
+    tables: Sequence[Table]
+    verdicts: Sequence[Verdict]
+    raw: dict[str, Any]
+
+
+@dataclass
+class Bench:
+    world: World
+    launcher: Launcher
+    effort: Effort
+    problems: list[str] = field(default_factory=list)
+
+    def enter(self, make: Callable[[], C]) -> list[C]:
+        """The contender in a list of one, or an empty list and a note of why it cannot take part."""
+        try:
+            return [make()]
+        except BenchError as problem:
+            self.complain(str(problem))
+            return []
+
+    def complain(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+            print(f"  ! {problem}", flush=True)
+
+
+class Measurement(Protocol):
+    name: str
+    title: str
+
+    def run(self, bench: Bench) -> Outcome: ...
+
+
+# --- steps ---
+
+
+@dataclass(frozen=True)
+class Attachment:
+    contender: Contender
+    pod: Pod
+    added: Run
+
+
+def in_turn(contenders: Sequence[C], rounds: int) -> Iterator[C]:
+    """Every contender once a round, each round beginning with another one: noise hits all alike."""
+    for number in range(rounds):
+        first = number % max(1, len(contenders))
+        yield from contenders[first:]
+        yield from contenders[:first]
+
+
+def attach(bench: Bench, turns: Sequence[Contender], *, at_once: int = 1) -> list[Attachment]:
+    """ADD a new pod at each turn.  Failed ones are reported and left out of what is returned."""
+    pods = bench.world.pods(len(turns))
+    pairs = list(zip(turns, pods, strict=True))
+    for contender in dict.fromkeys(turns):
+        contender.expect([pod for owner, pod in pairs if owner is contender])
+    runs = _launch(bench, [contender.add(pod) for contender, pod in pairs], at_once)
+    attachments = [Attachment(contender, pod, run) for (contender, pod), run in zip(pairs, runs, strict=True)]
+    for contender in dict.fromkeys(turns):
+        _report_failures(bench, contender, "ADD", [a.added for a in attachments if a.contender is contender])
+    return [attachment for attachment in attachments if not attachment.added.failed]
+
+
+def detach(bench: Bench, attachments: Sequence[Attachment], *, at_once: int = 1) -> list[tuple[Contender, Run]]:
+    """DEL them in the order given; the pods' namespaces may be used again afterwards."""
+    runs = _launch(bench, [a.contender.delete(a.pod, a.added) for a in attachments], at_once)
+    done = [(attachment.contender, run) for attachment, run in zip(attachments, runs, strict=True)]
+    for contender in dict.fromkeys(a.contender for a in attachments):
+        _report_failures(bench, contender, "DEL", [run for owner, run in done if owner is contender])
+        contender.forget([a.pod for a in attachments if a.contender is contender])
+    bench.world.recycle(a.pod for a, run in zip(attachments, runs, strict=True) if not run.failed)
+    return [(contender, run) for contender, run in done if not run.failed]
+
+
+def warm_up(bench: Bench, contenders: Sequence[Contender], rounds: int = 5) -> None:
+    """A few untimed pods for everyone; what flock's file grows by is what the floors are to write."""
+    before = {flock: flock.state_bytes() for flock in contenders if isinstance(flock, Flock)}
+    attachments = attach(bench, list(in_turn(contenders, rounds)))
+    grown = [(flock.state_bytes() - size) / rounds for flock, size in before.items()]
+    detach(bench, attachments)
+    entry = round(max(grown, default=0)) or ENTRY_BYTES
+    base = max((flock.state_bytes() for flock in before), default=0)
+    for floor in contenders:
+        if isinstance(floor, Floor):
+            floor.resemble(base=base, entry=entry)
+
+
+def _launch(bench: Bench, commands: Sequence[Command], at_once: int) -> list[Run]:
+    if at_once == 1:
+        return bench.launcher.sequential(commands)
+    return bench.launcher.concurrent(commands, at_once=at_once)
+
+
+def _report_failures(bench: Bench, contender: Contender, verb: str, runs: Sequence[Run]) -> None:
+    failed = [run for run in runs if run.failed]
+    if failed:
+        bench.complain(
+            f"{contender.label}: {len(failed)} of {len(runs)} {verb}s failed, the first with status "
+            f"{failed[0].status}: {failed[0].output.strip()[:300]}"
+        )
+
+
+# --- numbers ---
+
+
+def percentile(samples: Sequence[float], percent: float) -> float:
+    """Nearest rank: always one of the samples."""
+    ordered = sorted(samples)
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+
+def median(samples: Sequence[float]) -> float | None:
+    return percentile(samples, 50) if samples else None
+
+
+def ratio(over: float | None, under: float | None) -> float | None:
+    return over / under if over is not None and under else None
+
+
+def show(value: float | None, unit: str = "") -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g}{unit}" if value < 100 else f"{value:.0f}{unit}"

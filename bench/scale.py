@@ -1,0 +1,124 @@
+"""A fuller node: the agent's memory and idle CPU, and what an ADD costs beside 10, 110 and 1000 pods.
+
+One agent grows from no pod to the largest level, with no other pods on the machine: some of the kernel's costs grow
+with all its namespaces together.  At each level a floor that writes a file as large as the agent's takes turns with it,
+to tell the kernel's and the disk's part in the growth, and the machine's mood, from flock's.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from contenders import ENTRY_BYTES, Flock, Floor
+from measuring import (
+    Bench,
+    Outcome,
+    Table,
+    Verdict,
+    attach,
+    detach,
+    in_turn,
+    median,
+    percentile,
+    ratio,
+    show,
+    warm_up,
+)
+
+FILL_AT_ONCE = 16
+PROBES_AT_ONCE = 10  # present at a time, so that the level stays about what it is
+CALM = 1.0  # seconds after the last ADD until memory is read
+RSS_LIMIT, CPU_LIMIT, GROWTH_LIMIT = 45.0, 0.3, 1.5  # MiB, percent of a core, times
+
+Memory = dict[int, dict[str, float]]  # MiB by level
+Times = dict[int, dict[str, list[float]]]  # milliseconds of ADDs by level and contender
+
+
+class Scale:
+    name = "scale"
+    title = "A fuller node: memory, idle CPU, ADD beside other pods"
+
+    def run(self, bench: Bench) -> Outcome:
+        memory: Memory = {}
+        times: Times = {}
+        cpu = None
+        floors = bench.enter(lambda: Floor(bench.world, node="floor", flushes=2))
+        for flock in bench.enter(lambda: Flock(bench.world, node="flock")):
+            memory[0] = self._read_memory(flock)
+            warm_up(bench, [flock, *floors])
+            held = 0
+            for level in bench.effort.levels:
+                attach(bench, [flock] * (level - held), at_once=FILL_AT_ONCE)
+                held = level
+                memory[level] = self._read_memory(flock)
+                if level == bench.effort.idle_level:
+                    cpu = _idle_cpu(flock.pid, bench.effort.idle_seconds)
+                times[level] = self._probe(bench, flock, floors)
+        tables = [_memory_table(memory, cpu), _probe_table(times)]
+        raw: dict[str, Any] = {"memory_mib": memory, "idle_cpu_percent": cpu, "add_ms": times}
+        return Outcome(tables, _verdicts(memory, cpu, times, bench), raw)
+
+    def _read_memory(self, flock: Flock) -> dict[str, float]:
+        time.sleep(CALM)
+        return _memory(flock.pid)
+
+    def _probe(self, bench: Bench, flock: Flock, floors: list[Floor]) -> dict[str, list[float]]:
+        for floor in floors:
+            floor.resemble(base=flock.state_bytes(), entry=ENTRY_BYTES)
+        found: dict[str, list[float]] = {}
+        for _ in range(max(1, bench.effort.probes // PROBES_AT_ONCE)):
+            attachments = attach(bench, list(in_turn([flock, *floors], PROBES_AT_ONCE)))
+            for attachment in attachments:
+                found.setdefault(attachment.contender.label, []).append(attachment.added.ms)
+            detach(bench, attachments)
+        return found
+
+
+def _memory(pid: int) -> dict[str, float]:
+    """MiB resident, and resident with shared pages divided among those who share them."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    fields = {line.split(":")[0]: line.split()[1] for line in rollup.splitlines()[1:]}
+    return {"rss": int(fields["Rss"]) / 1024, "pss": int(fields["Pss"]) / 1024}
+
+
+def _cpu_ns(pid: int) -> int:
+    """Time all threads of a process spent on a CPU: its POSIX CPU clock counts nanoseconds, /proc/PID/stat ticks."""
+    return time.clock_gettime_ns(~pid << 3 | 2)  # clock_getcpuclockid(pid), which Python only has for threads
+
+
+def _idle_cpu(pid: int, seconds: float) -> float:
+    """Percent of one core."""
+    cpu, clock = _cpu_ns(pid), time.monotonic_ns()
+    time.sleep(seconds)
+    return (_cpu_ns(pid) - cpu) / (time.monotonic_ns() - clock) * 100
+
+
+def _memory_table(memory: Memory, cpu: float | None) -> Table:
+    rows = [[f"{level} pods", show(found["rss"]), show(found["pss"])] for level, found in memory.items()]
+    if cpu is not None:
+        rows.append(["idle CPU", show(cpu, " %"), ""])
+    return Table(["agent with", "RSS MiB", "PSS MiB"], rows)
+
+
+def _probe_table(times: Times) -> Table:
+    rows = []
+    for level, by_label in times.items():
+        flock = median(by_label.get("flock", []))
+        for label, samples in by_label.items():
+            shown = [show(percentile(samples, percent)) for percent in (50, 90)]
+            rows.append([f"{level} pods", label, str(len(samples)), *shown, show(ratio(flock, median(samples)))])
+    return Table(["ADD beside", "contender", "runs", "p50 ms", "p90", "flock / it"], rows)
+
+
+def _verdicts(memory: Memory, cpu: float | None, times: Times, bench: Bench) -> Sequence[Verdict]:
+    few, many, held = bench.effort.levels[0], bench.effort.levels[-1], bench.effort.idle_level
+
+    def p50(level: int) -> float | None:
+        return median(times.get(level, {}).get("flock", []))
+
+    return [
+        Verdict(f"ADD p50 beside {many} pods / beside {few}", ratio(p50(many), p50(few)), GROWTH_LIMIT),
+        Verdict(f"agent RSS with {held} pods", memory.get(held, {}).get("rss"), RSS_LIMIT, unit=" MiB"),
+        Verdict(f"agent CPU when nothing happens, {held} pods", cpu, CPU_LIMIT, unit=" %"),
+    ]

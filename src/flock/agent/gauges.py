@@ -1,0 +1,66 @@
+"""What the agent tells Prometheus about itself: one place that knows every part's numbers."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from flock.agent.announcer import Announcer
+from flock.agent.attachments import Attachments
+from flock.agent.healing import Healer
+from flock.agent.metrics import Metrics, Sample
+from flock.agent.nodeview import NodeView
+from flock.agent.readiness import Readiness
+from flock.agent.routing import Routing
+from flock.core.ipam import Ipam
+from flock.edge.source import Source
+
+
+def register(
+    metrics: Metrics,
+    *,
+    readiness: Readiness,
+    view: NodeView,
+    source: Source,
+    attachments: Attachments,
+    ipam: Ipam,
+    healer: Healer,
+    routing: Routing,
+    announcer: Announcer,
+) -> None:
+    def pools() -> Iterable[tuple[str, int, int, int]]:
+        return [(u.cidr, u.size, u.used, u.cooling) for u in ipam.use(view.aggregates, time.time())]
+
+    def allocations() -> list[Sample]:
+        states = Counter(a.state for a in attachments.store.entries.values())
+        return [({"state": state}, states[state]) for state in ("committed", "pending")]
+
+    def one(value: float) -> list[Sample]:
+        return [({}, value)]
+
+    add = metrics.add
+    add("flock_ready", "gauge", "1 if ADD can be served.", lambda: one(readiness.report().ready))
+    add("flock_allocations", "gauge", "Allocations by state.", allocations)
+    add("flock_dead_allocations", "gauge", "Allocations whose pod is gone.", lambda: one(len(healer.dead)))
+    add("flock_pool_size", "gauge", "Addresses of a pool.", lambda: [({"cidr": c}, n) for c, n, _, _ in pools()])
+    add("flock_pool_used", "gauge", "Addresses in use.", lambda: [({"cidr": c}, n) for c, _, n, _ in pools()])
+    add("flock_pool_cooling", "gauge", "Addresses at rest.", lambda: [({"cidr": c}, n) for c, _, _, n in pools()])
+    add("flock_store_flushes_total", "counter", "Durable writes.", lambda: one(attachments.store.flushes))
+    add("flock_heal_passes_total", "counter", "Looks at the kernel.", lambda: one(healer.passes))
+    add(
+        "flock_repairs_total",
+        "counter",
+        "Repairs of the kernel by kind.",
+        lambda: [({"kind": str(kind)}, count) for kind, count in sorted(healer.repairs.items())],
+    )
+    add("flock_source_synced", "gauge", "1 once the first listing is complete.", lambda: one(source.synced))
+    add("flock_source_problems", "gauge", "Objects or watches in trouble.", lambda: one(len(source.problems)))
+    add("flock_bird_reloads_total", "counter", "Reloads of bird.conf.", lambda: one(routing.reloads))
+    add("flock_bird_up", "gauge", "1 while BIRD answers.", lambda: one(not routing.bird_problem))
+    add(
+        "flock_bgp_session_up",
+        "gauge",
+        "1 while the session is established, as last seen.",
+        lambda: [({"peer": str(row["peer"])}, float(bool(row["up"]))) for row in routing.last_seen],
+    )
+    add("flock_anycast_announced", "gauge", "Addresses announced here.", lambda: one(len(announcer.announced)))
+    add("flock_announcer_runs_total", "counter", "Reconciles of what is announced.", lambda: one(announcer.runs))

@@ -1,0 +1,145 @@
+"""Tells the cluster: events for people who can fix something, and the status of this node's NodeConfig.
+
+Only with an API server.  Everything here is best effort and rare: the status is written when what it says changed, and
+mere numbers (addresses in use) at most every NUMBERS_EVERY.
+"""
+
+import asyncio
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from flock import __version__
+from flock.agent.attachments import Attachments
+from flock.agent.nodeview import NodeView
+from flock.agent.readiness import Readiness
+from flock.agent.routing import Routing
+from flock.core.cniargs import CniArgs
+from flock.core.errors import Code, FlockError
+from flock.core.ipam import Ipam
+from flock.edge.kube.writer import KubeWriter
+
+log = logging.getLogger("report")
+
+LOOK_EVERY = 5.0
+NUMBERS_EVERY = 60.0
+# What a pod's owner can do something about; everything else is the operator's and in the agent's log.
+REASONS = {
+    Code.BAD_ANNOTATION: "FlockBadAnnotation",
+    Code.NOT_GRANTED: "FlockAddressNotGranted",
+    Code.ADDRESS_IN_USE: "FlockAddressInUse",
+    Code.POOL_EXHAUSTED: "FlockPoolExhausted",
+}
+
+
+class Reporter:
+    def __init__(
+        self,
+        *,
+        writer: KubeWriter,
+        readiness: Readiness,
+        view: NodeView,
+        attachments: Attachments,
+        ipam: Ipam,
+        routing: Routing,
+    ) -> None:
+        self._writer = writer
+        self._readiness = readiness
+        self._view = view
+        self._attachments = attachments
+        self._ipam = ipam
+        self._routing = routing
+        self._since: dict[str, tuple[str, str]] = {}  # condition -> (status, when it became so)
+        self._written: dict[str, Any] | None = None
+        self._written_at = 0.0
+        self._refused = ""
+        self._background: set[asyncio.Task[None]] = set()
+
+    def add_failed(self, args: CniArgs, error: FlockError) -> None:
+        """An ADD was refused; its owner hears of it if they can change that."""
+        reason = REASONS.get(error.code)
+        if reason and args.name:
+            message = f"{error.msg} ({error.details})" if error.details else error.msg
+            event = self._writer.pod_event(
+                namespace=args.namespace, name=args.name, uid=args.uid, reason=reason, message=message
+            )
+            task = asyncio.get_running_loop().create_task(event)
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self._tell_refusal()
+                await self._tell_status()
+            except FlockError as error:
+                log.info("could not report problem=%s", error)
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _tell_refusal(self) -> None:
+        problem = self._view.config_problem
+        if problem and problem != self._refused:
+            await self._writer.config_event(reason="FlockConfigRefused", message=problem)
+        self._refused = problem
+
+    async def _tell_status(self) -> None:
+        if self._view.layers is None:
+            return
+        status = self._status()
+        words = {key: value for key, value in status.items() if key not in ("pools", "pods")}
+        before = {k: v for k, v in (self._written or {}).items() if k not in ("pools", "pods")}
+        numbers_due = time.monotonic() - self._written_at > NUMBERS_EVERY
+        if words == before and (status == self._written or not numbers_due):
+            return
+        await self._writer.status(status)
+        self._written, self._written_at = status, time.monotonic()
+
+    def _status(self) -> dict[str, Any]:
+        report = self._readiness.report()
+        sessions = self._routing.last_seen
+        down = [str(s["peer"]) for s in sessions if not s["up"]]
+        pools = self._ipam.use(self._view.aggregates, time.time())
+        full = [pool.cidr for pool in pools if pool.full]
+        no_bgp = not self._view.speaks
+        conditions = [
+            self._condition("Ready", report.ready, "Serving", "NotReady", "; ".join(report.not_ready)),
+            self._condition(
+                "BGPEstablished",
+                no_bgp or (bool(sessions) and not down),
+                "NoSessionsWanted" if no_bgp else "Established",
+                "SessionDown",
+                f"down: {', '.join(down)}" if down else self._routing.bird_problem,
+            ),
+            self._condition("AddressesAvailable", not full, "Available", "PoolFull", f"full: {', '.join(full)}"),
+        ]
+        return {
+            "conditions": conditions,
+            "sessions": [
+                {
+                    "peer": str(s["peer"]),
+                    "address": str(s["address"]),
+                    "state": str(s["state"]),
+                    "since": str(s.get("since", "")),
+                    "lastError": str(s.get("last_error", "")),
+                }
+                for s in sessions
+            ],
+            "pools": [{"cidr": p.cidr, "size": str(p.size), "used": p.used, "cooling": p.cooling} for p in pools],
+            "pods": len(self._attachments.store.entries),
+            "version": __version__,
+        }
+
+    def _condition(self, kind: str, good: bool, reason: str, otherwise: str, message: str) -> dict[str, str]:
+        status = "True" if good else "False"
+        if self._since.get(kind, ("", ""))[0] != status:
+            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            self._since[kind] = (status, now)
+        return {
+            "type": kind,
+            "status": status,
+            "reason": reason if good else otherwise,
+            "message": "" if good else message,
+            "lastTransitionTime": self._since[kind][1],
+        }

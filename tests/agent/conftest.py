@@ -1,0 +1,35 @@
+"""A node of its own for each test; a test that fails shows the agent's log."""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+from harness import Node
+
+_NODE = pytest.StashKey[Node]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and _NODE in item.stash:
+        report.sections.append(("The agent's log", item.stash[_NODE].log_text()))
+    return report
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+    """A node whose agent was not started yet.  It has an address, so that it can speak IPv4 to pods itself."""
+    with Node(tmp_path) as node:
+        request.node.stash[_NODE] = node
+        node.ip("addr", "add", "198.18.0.1/32", "dev", "lo")
+        yield node
+
+
+@pytest.fixture
+def node(fresh: Node) -> Node:
+    """A node that is ready for pods."""
+    fresh.start()
+    return fresh

@@ -1,0 +1,125 @@
+"""DEL: from the store alone, twice, late, in any order, and never at another's cost.  Issue 2, Deliver 8."""
+
+from typing import Any
+
+import pytest
+from harness import CniFailure, Node
+from looking import addresses_of, assert_sound, failure, outcome, pod_side, undisturbed
+
+
+def test_del_leaves_nothing(node: Node) -> None:
+    result = node.pod("a")
+    assert node.cni("DEL", "a", prevResult=result) is None
+    assert not node.allocations() and not node.links()
+    assert pod_side(node.path("a")) == {"lo": set()}
+    assert_sound(node)
+
+
+def test_del_as_containerd_calls_it(node: Node) -> None:
+    """First with namespace and prevResult, then again with neither, when the namespace is gone."""
+    result = node.pod("a")
+    node.cni("DEL", "a", prevResult=result)
+    node.remove_namespace("a")
+    assert node.cni("DEL", "a", netns="") is None
+
+
+def test_del_with_neither_namespace_nor_prevresult_works_from_the_store(node: Node) -> None:
+    node.pod("a")
+    node.cni("DEL", "a", netns="", args="")
+    assert_sound(node)
+    assert not node.allocations()
+
+
+def test_del_after_the_namespace_is_gone(node: Node) -> None:
+    node.pod("a")
+    node.remove_namespace("a")
+    node.cni("DEL", "a", netns="")
+    assert_sound(node)
+    assert not node.allocations()
+
+
+@pytest.mark.parametrize("netns", ["", "/run/netns/no-such-namespace"])
+def test_del_of_an_unknown_container_succeeds(node: Node, netns: str) -> None:
+    assert node.cni("DEL", "stranger", netns=netns) is None
+
+
+def test_del_of_another_interface_leaves_ours_alone(node: Node) -> None:
+    result = node.pod("a")
+    with undisturbed(node, *addresses_of(result)):
+        assert node.cni("DEL", "a", ifname="net1") is None
+    assert_sound(node)
+    node.cni("CHECK", "a", prevResult=result)
+
+
+def test_del_after_a_restart(node: Node) -> None:
+    node.pod("a")
+    node.kill()
+    node.start()
+    node.cni("DEL", "a")
+    assert_sound(node)
+    assert not node.allocations()
+
+
+def test_twenty_dels_of_one_container_at_once_all_succeed(node: Node) -> None:
+    node.pod("a")
+    outcomes = [outcome(p) for p in [node.cni_start("DEL", "a") for _ in range(20)]]
+    assert outcomes == [None] * 20
+    assert_sound(node)
+
+
+def test_a_late_del_of_the_old_sandbox_leaves_the_new_one_alone(node: Node) -> None:
+    """Fault 21: the new sandbox holds the address the old one had, because the pool has no other."""
+    spec = {"cidr6": ["2001:db8:1::/64"], "cidr4": ["192.0.2.0/30"]}
+    node.write("nodeconfig", {"apiVersion": "flock.fritzlab.net/v1alpha1", "kind": "NodeConfig",
+                              "metadata": {"name": "n1"}, "spec": spec})  # fmt: skip
+    node.pod("old")
+    node.cni("DEL", "old")
+    new = node.pod("new")
+    with undisturbed(node, *addresses_of(new)):
+        for netns in (None, "", "/run/netns/gone"):
+            node.cni("DEL", "old", netns=netns)
+    assert_sound(node)
+
+
+def test_a_del_with_the_namespace_of_another_pod_leaves_that_pod_alone(node: Node) -> None:
+    node.pod("a")
+    other = node.pod("b")
+    with undisturbed(node, *addresses_of(other)):
+        node.cni("DEL", "a", netns=node.path("b"))
+    assert_sound(node)
+    assert set(node.allocations()) == {"b"}
+
+
+@pytest.mark.parametrize("stdin", [{"version": "9.9.9"}, {"version": "0.1.0"}])
+def test_an_unknown_version_is_code_1_and_frees_nothing(node: Node, stdin: dict[str, Any]) -> None:
+    node.pod("a")
+    assert failure(node, "DEL", "a", **stdin).code == 1
+    assert "a" in node.allocations()
+
+
+def test_released_ipv4_addresses_rest_across_a_restart(node: Node) -> None:
+    first = addresses_of(node.pod("a"))[1]
+    node.cni("DEL", "a")
+    node.kill()
+    node.start()
+    later = [addresses_of(node.pod(f"p{n}"))[1] for n in range(5)]
+    assert first not in later and len(set(later)) == 5
+
+
+def test_every_order_of_verbs_is_safe(node: Node) -> None:
+    """Each verb after each other one, twice; the state afterwards depends on the last ADD or DEL alone."""
+    node.namespace("a")
+    attached = False
+    verbs = ("ADD", "DEL", "CHECK")
+    for first in verbs:
+        for second in verbs:
+            for verb in (first, second, second, first):
+                try:
+                    node.cni(verb, "a")
+                except CniFailure as failed:
+                    assert verb == "CHECK" and not attached and failed.code == 3
+                else:
+                    assert verb != "CHECK" or attached
+                attached = attached if verb == "CHECK" else verb == "ADD"
+                assert ("a" in node.allocations()) is attached
+            assert_sound(node)

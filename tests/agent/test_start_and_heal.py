@@ -1,0 +1,493 @@
+"""Start and self-heal: what is lost comes back, what is left over goes, the rest is left alone.  Issue 2, Deliver 9."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import NODE_CONFIG, CniFailure, Node, eventually, run
+from looking import (
+    OWN,
+    Traffic,
+    addresses_of,
+    assert_sound,
+    failure,
+    flockctl,
+    outcome,
+    pod_routes,
+    pod_side,
+    settle,
+    sysctl,
+    undisturbed,
+    within,
+)
+
+
+def host(result: dict[str, Any]) -> str:
+    name: str = result["interfaces"][0]["name"]
+    return name
+
+
+# --- losses ------------------------------------------------------------------------------------------------------
+
+LOSSES = {
+    "ipv6 route": lambda n, r: n.ip("-6", "route", "del", addresses_of(r)[0]),
+    "ipv4 route": lambda n, r: n.ip("-4", "route", "del", addresses_of(r)[1]),
+    "ipv6 neighbour": lambda n, r: n.ip("neigh", "del", addresses_of(r)[0], "dev", host(r)),
+    "ipv4 neighbour": lambda n, r: n.ip("neigh", "del", addresses_of(r)[1], "dev", host(r)),
+    "gateway address": lambda n, r: n.ip("addr", "flush", "dev", host(r)),
+    "host side down": lambda n, r: n.ip("link", "set", host(r), "down"),
+    "host MAC": lambda n, r: n.ip("link", "set", host(r), "address", "02:00:00:00:00:42"),
+    "host side's IPv6 off": lambda n, r: sysctl(n, f"ipv6/conf/{host(r)}/disable_ipv6", "1"),
+    "link": lambda n, r: n.ip("link", "del", host(r)),
+    "pod's interface": lambda n, r: n.ip("link", "del", "eth0", inside="a"),
+}
+
+
+@pytest.mark.parametrize("what", LOSSES)
+def test_what_somebody_takes_away_on_the_host_comes_back(node: Node, what: str) -> None:
+    result, other = node.pod("a"), node.pod("b")
+    with undisturbed(node, *addresses_of(other)):
+        LOSSES[what](node, result)
+        eventually(lambda: all(map(node.ping, addresses_of(result))), what=f"{what} is repaired")
+    settle(node)
+    assert node.cni("ADD", "a")["ips"] == result["ips"]
+    node.cni("CHECK", "a", prevResult=result)
+
+
+@pytest.mark.parametrize("what", LOSSES)
+def test_what_somebody_took_away_while_the_agent_was_down_comes_back_at_start(node: Node, what: str) -> None:
+    result, other = node.pod("a"), node.pod("b")
+    node.stop()
+    with undisturbed(node, *addresses_of(other)):
+        LOSSES[what](node, result)
+        node.start()
+        settle(node)
+    node.cni("CHECK", "a", prevResult=result)
+    assert all(map(node.ping, addresses_of(result)))
+
+
+def test_forwarding_switched_off_while_the_agent_was_down_is_on_again(node: Node) -> None:
+    node.pod("a")
+    other = node.pod("b")
+    node.stop()
+    sysctl(node, "ipv4/ip_forward", "0")
+    sysctl(node, "ipv6/conf/all/forwarding", "0")
+    node.start()
+    assert all(node.ping(address, inside="a") for address in addresses_of(other))
+    settle(node)
+
+
+def test_all_links_deleted_at_once_come_back(node: Node) -> None:
+    results = [node.pod(f"p{n}") for n in range(10)]
+    for result in results:
+        node.ip("link", "del", host(result))
+    settle(node)
+    assert all(node.ping(a) for result in results for a in addresses_of(result))
+
+
+def test_a_rebuilt_link_that_could_not_be_recorded_is_still_a_whole_one(node: Node) -> None:
+    """The pod's link is gone, and the disk refuses to note that it is being made again: no half pod results."""
+    result = node.pod("a")
+    node.stop()
+    node.ip("link", "del", host(result))
+    node.start(fault="store.write=ENOSPC@1")
+    node.ip("link", "add", "x0", "type", "veth", "peer", "name", "x1")  # wakes the healer once more
+    settle(node)
+    assert all(map(node.ping, addresses_of(result)))
+    node.cni("CHECK", "a", prevResult=result)
+
+
+@pytest.mark.parametrize("point", ["add.link", "add.pending", "add.host-side", "add.pod-side", "store.write", "store.renamed"])
+def test_a_running_pod_whose_link_is_being_rebuilt_survives_a_crash(node: Node, point: str) -> None:
+    """Invariant 2: nobody repeats an ADD for it, so its addresses must not be given up."""
+    result = node.pod("a")
+    node.stop()
+    node.ip("link", "del", host(result))
+    node.start(wait=False, fault=f"{point}=kill@1")
+    assert node.agent is not None and node.agent.wait(20) == -9
+    node.agent = None
+    node.start()
+    settle(node)
+    assert addresses_of(node.cni("ADD", "a")) == addresses_of(result)
+    assert all(map(node.ping, addresses_of(result)))
+
+
+@pytest.mark.parametrize("point", ["netlink.send", "add.link", "add.host-side", "add.pod-side", "store.write"])
+def test_a_rebuild_that_failed_is_tried_again(node: Node, point: str) -> None:
+    result = node.pod("a")
+    node.stop()
+    node.ip("link", "del", host(result))
+    node.start(fault=f"{point}=ENOBUFS@1")
+    eventually(lambda: all(map(node.ping, addresses_of(result))), what="the pod is back", within=20)
+    settle(node)
+
+
+# --- leftovers ---------------------------------------------------------------------------------------------------
+
+
+def test_orphan_links_and_routes_go(node: Node) -> None:
+    result = node.pod("a")
+    with undisturbed(node, *addresses_of(result)):
+        node.ip("link", "add", "flockdeadbeef", "type", "veth", "peer", "name", "peer0")
+        node.ip("-4", "route", "add", "192.0.2.77", "dev", host(result), "proto", "133", "metric", "20")
+        node.ip("-6", "route", "add", "2001:db8:1::77", "dev", host(result), "proto", "134", "metric", "20")
+        node.ip("-4", "route", "add", "192.0.2.78", "dev", "lo", "proto", "133", "metric", "20")
+        settle(node)
+
+
+def test_orphans_of_an_earlier_life_go_at_start(node: Node) -> None:
+    """The state file was lost: pods the agent knows nothing of are cut off, not left as ghosts."""
+    for name in ("a", "b"):
+        node.pod(name)
+    node.stop()
+    (node.state_dir / "allocations.json").unlink()
+    node.start()
+    settle(node)
+    assert not node.links() and not pod_routes(node)
+
+
+def test_what_is_not_ours_is_left_alone(node: Node) -> None:
+    result = node.pod("a")
+    node.ip("link", "add", "flockfoo", "type", "veth", "peer", "name", "flock1234567")
+    node.ip("link", "add", "flockXYZ12345", "type", "veth", "peer", "name", "veth0")
+    node.ip("link", "set", "flockfoo", "up")
+    node.ip("route", "add", "203.0.113.0/24", "dev", "flockfoo")
+    node.ip("route", "add", "203.0.113.7", "dev", "flockfoo", "proto", "static", "metric", "20")
+    node.ip("-6", "route", "add", "2001:db8:77::/64", "dev", host(result), "proto", "static")
+    node.ip("neigh", "add", "203.0.113.9", "lladdr", "02:00:00:00:00:09", "dev", "flockfoo", "nud", "permanent")
+    before = [json.dumps(node.ip_json(*what)) for what in FOREIGN]
+    for _ in range(3):  # passes by request, and those that events cause
+        assert flockctl(node, "check", "--repair").returncode == 0
+        node.ip("link", "add", "x0", "type", "veth", "peer", "name", "x1")
+        node.ip("link", "del", "x0")
+    node.stop()
+    node.start()
+    assert flockctl(node, "check", "--repair").returncode == 0
+    node.cni("GC", **{"cni.dev/valid-attachments": [{"containerID": "a", "ifname": "eth0"}]})
+    assert [json.dumps(node.ip_json(*what)) for what in FOREIGN] == before
+
+
+FOREIGN = (
+    ("link", "show", "flockfoo"),
+    ("link", "show", "flockXYZ12345"),
+    ("route", "show", "dev", "flockfoo"),
+    ("-6", "route", "show", "proto", "static"),
+    ("neigh", "show", "dev", "flockfoo"),
+)
+
+
+# --- restart, reboot, stop -----------------------------------------------------------------------------------------
+
+
+def test_a_restart_under_traffic_loses_nothing(node: Node) -> None:
+    first, second = node.pod("a"), node.pod("b")
+    with undisturbed(node, *addresses_of(first), *addresses_of(second)):
+        node.kill()
+        node.start()
+        node.stop()
+        node.start()
+    settle(node)
+    assert "repaired link" not in node.log.read_text()
+
+
+def test_sigterm_touches_no_pods(node: Node) -> None:
+    result = node.pod("a")
+
+    def everything() -> list[Any]:
+        return [node.links(), pod_routes(node), node.allocations(), node.ip("neigh"), pod_side(node.path("a"))]
+
+    before = everything()
+    with undisturbed(node, *addresses_of(result)):
+        node.stop()
+        assert everything() == before
+    assert flockctl(node, "status").returncode == 3
+
+
+def test_calls_under_way_are_answered_when_the_agent_is_told_to_stop(node: Node) -> None:
+    names = [f"p{n}" for n in range(20)]
+    for name in names:
+        node.namespace(name)
+    started = [node.cni_start("ADD", name) for name in names]
+    node.stop()
+    node.start()
+    assert not [x for x in map(outcome, started) if isinstance(x, CniFailure)]
+    settle(node)
+    assert set(node.allocations()) == set(names)
+
+
+def reboot(node: Node, *names: str) -> None:
+    """Namespaces and links are gone, the state file stays, the agent starts anew."""
+    node.kill()
+    for name in names:
+        node.remove_namespace(name)
+    gone = {node.allocations()[name]["host_interface"] for name in names}
+    eventually(lambda: not gone & set(node.links()), what="the links are gone")
+
+
+def test_after_a_reboot_pods_are_dead_and_their_addresses_reserved(node: Node) -> None:
+    old = {name: node.pod(name) for name in ("a", "b", "c")}
+    reboot(node, *old)
+    node.start("--grace", "3600")
+    rows = {r["container"]: r for r in node.ask("pods")}
+    assert {r["state"] for r in rows.values()} == {"dead"}
+    assert not pod_routes(node) and not node.links()
+    new = addresses_of(node.pod("d"))
+    assert not set(new) & {a for r in old.values() for a in addresses_of(r)}
+    assert_sound(node, dead={"a", "b", "c"})
+    # DEL without namespace, GC, and a new ADD under the old id each resolve one
+    node.cni("DEL", "a", netns="")
+    node.namespace("b")
+    assert addresses_of(node.cni("ADD", "b")) == addresses_of(old["b"])
+    node.cni("GC", **{"cni.dev/valid-attachments": [{"containerID": c, "ifname": "eth0"} for c in ("b", "d")]})
+    assert set(node.allocations()) == {"b", "d"}
+    settle(node)
+
+
+def test_the_dead_are_freed_after_two_observations_and_the_grace_time(node: Node) -> None:
+    node.pod("a")
+    node.pod("b")
+    reboot(node, "a")
+    node.start("--grace", "1")
+    assert "a" in node.allocations()  # seen once
+
+    def freed() -> bool:
+        flockctl(node, "check", "--repair")
+        return "a" not in node.allocations()
+
+    eventually(freed, what="the dead pod's addresses are freed")
+    settle(node)
+    assert set(node.allocations()) == {"b"}
+
+
+def test_a_pod_whose_path_leads_to_another_namespace_after_a_reboot_is_dead(node: Node) -> None:
+    """The path is in use again by somebody else: nothing of the old pod is made there."""
+    node.pod("a")
+    reboot(node, "a")
+    node.namespace("filler")  # so that the new namespace is another one
+    node.namespace("a")
+    node.start()
+    assert node.ask("pods")[0]["state"] == "dead"
+    assert pod_side(node.path("a")) == {"lo": set()}
+
+
+def test_a_pending_entry_is_undone_at_start(node: Node) -> None:
+    result = node.pod("a")
+    node.pod("b")
+    node.kill()
+    path = node.state_dir / "allocations.json"
+    content = json.loads(path.read_text())
+    for entry in content["allocations"]:
+        if entry["container_id"] == "a":
+            entry["state"] = "pending"
+            del entry["netns_id"]  # as an ADD that was killed leaves it
+    path.write_text(json.dumps(content))
+    node.start()
+    settle(node)
+    assert set(node.allocations()) == {"b"}
+    again = addresses_of(node.cni("ADD", "a"))
+    assert again[1] != addresses_of(result)[1], "its IPv4 address has to cool down"
+
+
+@pytest.mark.parametrize("verb", ["ADD", "DEL", "CHECK", "GC"])
+def test_calls_before_the_store_is_loaded_wait_or_are_told_to_try_again(node: Node, verb: str) -> None:
+    """Fault 23: DEL and CHECK answered success then, and leaked."""
+    node.pod("a")
+    node.kill()
+    good = (node.state_dir / "allocations.json").read_bytes()
+    (node.state_dir / "allocations.json").write_text("{broken")
+    node.start(wait=False)
+    eventually(lambda: (node.run_dir / "flock.sock").exists())
+    eventually(lambda: "allocations.json" in failure(node, "STATUS", wait=0).msg)
+    how: dict[str, Any] = {"cni.dev/valid-attachments": []} if verb == "GC" else {}
+    assert failure(node, verb, "" if verb == "GC" else "a", **how).code == 11
+    waiting = node.cni_start(verb, "" if verb == "GC" else "a", **how)
+    temporary = node.state_dir / "mended"
+    temporary.write_bytes(good)
+    temporary.rename(node.state_dir / "allocations.json")
+    assert not isinstance(outcome(waiting), CniFailure)
+    assert ("a" in node.allocations()) is (verb in ("ADD", "CHECK"))
+
+
+# --- adopting what the original set up -----------------------------------------------------------------------------
+
+
+def original_pod(node: Node, container: str, name: str, six: str, four: str, *, scope: str = "link") -> str:
+    """A pod as the Go agent made it: random MACs, default metric, protocol boot, resolution instead of neighbours."""
+    from flock.core.naming import host_interface
+
+    node.namespace(container)
+    link = host_interface(container)
+    pod_netns = Path(node.path(container)).name
+    node.ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", pod_netns)
+    node.ip("link", "set", link, "addrgenmode", "none")
+    node.ip("link", "set", link, "up")
+    node.ip("addr", "add", "fe80::1/64", "dev", link, "nodad")
+    sysctl(node, f"ipv4/conf/{link}/proxy_arp", "1")
+    sysctl(node, f"ipv4/conf/{link}/forwarding", "1")
+    for command in (
+        ("link", "set", "lo", "up"),
+        ("link", "set", "eth0", "up"),
+        ("addr", "add", six + "/128", "dev", "eth0", "nodad"),
+        ("addr", "add", four + "/32", "dev", "eth0"),
+        ("-6", "route", "add", "default", "via", "fe80::1", "dev", "eth0"),
+        ("route", "add", "169.254.1.1", "dev", "eth0", "scope", "link"),
+        ("route", "add", "default", "via", "169.254.1.1", "dev", "eth0"),
+    ):
+        node.ip(*command, inside=container)
+    node.ip("-6", "route", "add", six + "/128", "dev", link, "proto", "boot")
+    node.ip("-4", "route", "add", four + "/32", "dev", link, "proto", "boot", "scope", scope)
+    return link
+
+
+def original_file(node: Node, *entries: tuple[str, str, str, str]) -> None:
+    allocations = [
+        {
+            "container_id": container,
+            "namespace": "default",
+            "pod_name": name,
+            "owner_uid": "0c5f",
+            "ip6": six,
+            "ip4": four,
+            "state": "committed",
+            "allocated_at": "2025-03-01T12:00:00.123456789Z",
+        }
+        for container, name, six, four in entries
+    ]
+    content = {"version": 1, "node": "n1", "allocations": allocations}
+    (node.state_dir / "allocations.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+@pytest.mark.parametrize("scope", ["link", "global"])
+def test_pods_of_the_original_are_adopted_under_traffic(fresh: Node, scope: str) -> None:
+    six, four = "2001:db8:1::abcd", "192.0.2.9"
+    sysctl(fresh, "ipv6/conf/all/forwarding", "1")
+    # the original relies on proxy ARP, which answers for what is routed elsewhere
+    fresh.ip("link", "add", "up0", "type", "veth", "peer", "name", "up1")
+    fresh.ip("link", "set", "up0", "up")
+    fresh.ip("route", "add", "default", "dev", "up0")
+    link = original_pod(fresh, "a" * 64, "web", six, four, scope=scope)
+    original_file(fresh, ("a" * 64, "web", six, four))
+    before = fresh.links()[link]
+    eventually(lambda: fresh.ping(six) and fresh.ping(four), what="the original's pod answers")
+    with undisturbed(fresh, six, four):
+        fresh.start()
+
+        def owned() -> bool:
+            mine = [(r["dst"], str(r["protocol"]), r["metric"]) for r in pod_routes(fresh)]
+            others = [*fresh.ip_json("-6", "route", "show", "proto", "boot", "dev", link),
+                      *fresh.ip_json("-4", "route", "show", "proto", "boot", "dev", link)]  # fmt: skip
+            return sorted(mine) == sorted([(six, "133", 20), (four, "133", 20)]) and not others
+
+        eventually(owned, what="the routes are ours now")
+        assert (fresh.links()[link]["ifindex"], fresh.links()[link]["address"]) == (before["ifindex"], before["address"])
+        assert "default/web" in fresh.links()[link]["ifalias"]
+        assert fresh.cni("STATUS") is None
+        fresh.cni("CHECK", "a" * 64)
+        assert flockctl(fresh, "check").returncode == 0, flockctl(fresh, "check").stdout
+        again = fresh.cni("ADD", "a" * 64, args="K8S_POD_NAMESPACE=default;K8S_POD_NAME=web")
+        assert addresses_of(again) == [six, four] and again["interfaces"][0]["name"] == link
+        new = addresses_of(fresh.pod("b"))
+        assert not set(new) & {six, four}
+        assert all(fresh.ping(a, inside="b") for a in (six, four))
+        repaired = fresh.ask("status")["repairs"]
+        flockctl(fresh, "check", "--repair")
+        assert fresh.ask("status")["repairs"] == repaired, "adoption comes to an end"
+    fresh.cni("DEL", "a" * 64)
+    assert set(fresh.links()) == {host_of(fresh, "b")}
+    settle(fresh)
+
+
+def host_of(node: Node, container: str) -> str:
+    name: str = node.allocations()[container]["host_interface"]
+    return name
+
+
+def test_the_file_stays_readable_by_the_original(fresh: Node) -> None:
+    """Version 1, the original's keys with the original's meaning, mode 0600, indented."""
+    fresh.start()
+    fresh.pod("a")
+    path = fresh.state_dir / "allocations.json"
+    content = json.loads(path.read_text())
+    assert content["version"] == 1 and content["node"] == "n1"
+    entry = content["allocations"][0]
+    assert {"container_id", "namespace", "pod_name", "owner_uid", "ip6", "ip4", "state", "allocated_at"} <= set(entry)
+    assert path.stat().st_mode & 0o777 == 0o600 and "\n  " in path.read_text()
+    assert entry["allocated_at"].endswith("Z") and entry["state"] == "committed"
+
+
+def test_a_pending_entry_of_the_original_is_undone(fresh: Node) -> None:
+    six, four = "2001:db8:1::abcd", "192.0.2.9"
+    original_pod(fresh, "a", "web", six, four)
+    original_file(fresh, ("a", "web", six, four))
+    path = fresh.state_dir / "allocations.json"
+    path.write_text(path.read_text().replace("committed", "pending"))
+    fresh.start()
+    assert not fresh.links() and not fresh.allocations()
+
+
+def test_two_agents_do_not_share_a_state_directory(node: Node, tmp_path: Path) -> None:
+    second = Node(tmp_path / "second", config=NODE_CONFIG)
+    second.state_dir = node.state_dir
+    with second:
+        second.start(wait=False)
+        eventually(lambda: (second.run_dir / "flock.sock").exists())
+        eventually(lambda: "another agent" in failure(second, "STATUS").msg, what="the second agent waits")
+        node.pod("a")
+        node.stop()
+        eventually(second.is_ready, what="the second takes over")
+
+
+# --- traffic that lasts --------------------------------------------------------------------------------------------
+
+
+def test_a_tcp_stream_between_pods_survives_kill_restart_and_other_pods(node: Node, tmp_path: Path) -> None:
+    import socket
+    import threading
+
+    node.pod("a")
+    address = addresses_of(node.pod("b"))[0]
+
+    def listen() -> socket.socket:
+        return socket.create_server((address, 5000), family=socket.AF_INET6)
+
+    server = within(node.path("b"), listen)
+    client = within(node.path("a"), lambda: socket.create_connection((address, 5000), timeout=10))
+    accepted, _ = server.accept()
+    received: list[int] = []
+
+    def drain() -> None:
+        while chunk := accepted.recv(65536):
+            received.append(len(chunk))
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    sent = 0
+    try:
+        for step in range(30):
+            sent += client.send(b"x" * 20000)
+            if step == 5:
+                node.kill()
+            if step == 10:
+                node.start()
+            if step in (15, 20):
+                node.pod(f"c{step}")
+            if step == 25:
+                node.cni("DEL", "c15")
+    finally:
+        client.close()
+        reader.join(10)
+        accepted.close()
+        server.close()
+    assert sum(received) == sent
+
+
+def test_traffic_counts_what_is_lost(node: Node) -> None:
+    """The measuring itself: a link that is down for a moment is noticed."""
+    result = node.pod("a")
+    with Traffic(node, addresses_of(result)[1]) as traffic:
+        assert node.ping(addresses_of(result)[1])
+        node.ip("link", "set", host(result), "down")
+        eventually(lambda: node.ping(addresses_of(result)[1]))
+        _, lost = traffic.stop()
+    assert lost
