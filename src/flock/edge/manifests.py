@@ -29,7 +29,7 @@ from flock.core.manifest import Object, ObjectKey, Unreadable, parse_manifest
 from flock.core.model import Namespace, Node, Pod
 from flock.edge import inotify
 from flock.edge.inotify import Inotify
-from flock.edge.source import PodKey, Problem
+from flock.edge.source import ChangeKey, PodKey, Problem
 
 SUFFIXES = (".yaml", ".yml", ".json")
 CONFIGMAP_LINK = "..data"
@@ -62,6 +62,7 @@ class ManifestSource:
         self._directory = directory
         self._node_name = node
         self._callbacks: list[Callable[[], None]] = []
+        self._changes: set[ChangeKey] = set()
         self._synced = False
         self._problem: str | None = None  # with the directory itself
         self._files: dict[str, File] = {}
@@ -139,6 +140,10 @@ class ManifestSource:
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
+
+    def drain_changes(self) -> set[ChangeKey]:
+        drained, self._changes = self._changes, set()
+        return drained
 
     async def start(self) -> None:
         self._tell_if(self._attach())
@@ -292,6 +297,7 @@ class ManifestSource:
 
     def _settle(self, key: ObjectKey, holders: set[str]) -> None:
         """Let the last file by name decide on the object."""
+        self._changes.add(tuple(key))
         slots = self._slots[key.kind]
         slot = (key.namespace, key.name) if key.namespace else key.name
         if holders:

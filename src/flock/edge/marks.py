@@ -39,8 +39,7 @@ class Marks:
             if allocation is not None:
                 found[allocation.container_id] = allocation
             else:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)  # noqa: PTH108
+                _remove_quietly(path)
         return found
 
     def set(self, allocation: Allocation) -> None:
@@ -54,13 +53,13 @@ class Marks:
                 os.close(fd)
             os.rename(path + NEW, path)  # noqa: PTH104
         except OSError as error:
+            _remove_quietly(path + NEW)
             raise StoreFailure(f"cannot note half-done work in {self._directory}: {error.strerror}") from None
         except UnicodeEncodeError as error:
             raise StoreFailure(f"container {allocation.container_id!a} cannot be recorded: {error}") from None
 
     def clear(self, container_id: str) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self._path(container_id))  # noqa: PTH108
+        _remove_quietly(self._path(container_id))
 
     def _path(self, container_id: str) -> str:
         """Container ids may be longer than a file name can be."""
@@ -75,3 +74,8 @@ def _read(path: str) -> Allocation | None:
     except (OSError, ValueError, RecursionError):  # ValueError: not JSON, not an allocation, not an address
         return None
     return allocation
+
+
+def _remove_quietly(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)  # noqa: PTH108

@@ -12,6 +12,7 @@ import msgspec
 from flock.core.model import Namespace, Node, Pod
 
 PodKey = tuple[str, str]
+ChangeKey = tuple[str, str, str]  # kind, namespace, name
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -66,6 +67,9 @@ class Source(Protocol):
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """`callback` runs on the loop after every change that was taken in; it must not block."""
+
+    def drain_changes(self) -> set[ChangeKey]:
+        """What was added, changed or removed since the last call.  For one reader: the policies."""
 
     async def start(self) -> None:
         """Begin listing and watching; returns once that is under way, never raises for what may heal."""

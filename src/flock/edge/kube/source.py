@@ -19,7 +19,7 @@ from flock.core.errors import FlockError
 from flock.core.model import PREFIX, Metadata, Namespace, Node, Pod, own_annotations
 from flock.edge.kube.client import KubeClient
 from flock.edge.kube.reflector import Key, Reflector
-from flock.edge.source import PodKey, Problem
+from flock.edge.source import ChangeKey, PodKey, Problem
 
 GROUP = f"/apis/{PREFIX}/v1alpha1"
 PATIENCE = 3.0  # how long ADD waits for a pod to become known; the runtime retries after that
@@ -40,6 +40,7 @@ class KubeSource:
         self._namespace = namespace
         self._node_name = node
         self._callbacks: list[Callable[[], None]] = []
+        self._changes: set[ChangeKey] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._notified = False
         self._problems: dict[tuple[str, Key], str] = {}
@@ -72,7 +73,11 @@ class KubeSource:
             else:
                 self._problems.pop((kind, key), None)
 
-        return Reflector(self._client, path, decode, changed=self._changed, selector=selector, refused=refused)
+        def changed(key: Key) -> None:
+            self._changes.add((kind, *key))
+            self._notify_soon()
+
+        return Reflector(self._client, path, decode, changed=changed, selector=selector, refused=refused)
 
     # --- Source ---
 
@@ -123,6 +128,10 @@ class KubeSource:
     def subscribe(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
 
+    def drain_changes(self) -> set[ChangeKey]:
+        drained, self._changes = self._changes, set()
+        return drained
+
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._tasks += [loop.create_task(reflector.run()) for reflector in self._reflectors]
@@ -168,7 +177,7 @@ class KubeSource:
 
     # --- inside ---
 
-    def _changed(self, _: Key) -> None:
+    def _notify_soon(self) -> None:
         """Many objects may change in one turn of the loop; subscribers hear of it once."""
         self._arrival.set()
         if not self._notified:

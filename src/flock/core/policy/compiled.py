@@ -1,0 +1,160 @@
+"""The compiled form of all policies that touch this node's pods.
+
+    subject (a local pod's interface) ──▶ verdict class (which policies select it, per direction)
+    verdict class ──▶ policies ──▶ rules ──▶ peers (groups, blocks, anywhere) and ports (numbers, names)
+
+Everything is shared: pods with the same policies share a class, rules with the same selector share a group.  So an
+event changes what it is about: a pod that comes or goes changes members of groups, a policy its own rules and the
+classes it is in.  `Change` says exactly what; applying it to the kernel is one transaction.
+"""
+
+from collections.abc import Collection, Mapping
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Literal
+
+import msgspec
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+Direction = Literal["ingress", "egress"]
+DIRECTIONS: tuple[Direction, ...] = ("ingress", "egress")
+Protocol = Literal["TCP", "UDP", "SCTP"]
+PolicyKey = tuple[str, str]  # namespace, name
+Endpoint = tuple[Address | str, int]  # address or interface, port number
+
+
+class PortRange(msgspec.Struct, frozen=True, order=True):
+    """Numbers of one protocol; 0-65535 where the policy names only the protocol."""
+
+    protocol: Protocol
+    first: int
+    last: int
+
+
+class GroupId(msgspec.Struct, frozen=True, order=True):
+    """Pods a peer selector means.  Canonical: equal selectors have equal ids, whichever policy they come from.
+
+    `namespaces` and `pods` are canonical texts of the selectors; `namespace` is set where there is no
+    namespaceSelector and the policy's own namespace is meant.
+    """
+
+    namespace: str
+    namespaces: str
+    pods: str
+
+
+ALL_PODS = GroupId("", "", "")  # what an egress rule that names a port and no peers means
+
+
+class NamedPort(msgspec.Struct, frozen=True, order=True):
+    """A port by name, resolved per destination pod: see NamedMembership."""
+
+    name: str
+    protocol: Protocol
+
+
+class Peers(msgspec.Struct, frozen=True):
+    """Who a rule is about: pods of groups, addresses in blocks.  `anywhere`: the rule names no peers at all."""
+
+    anywhere: bool = False
+    groups: tuple[GroupId, ...] = ()
+    blocks: tuple[Network, ...] = ()  # `except` already taken out: disjoint, sorted
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """Traffic that matches is allowed.  No ports and no names: all of it, ICMP included (`any_port`)."""
+
+    peers: Peers
+    any_port: bool
+    ports: tuple[PortRange, ...] = ()  # sorted, disjoint
+    named: tuple[NamedPort, ...] = ()
+
+
+class CompiledPolicy(msgspec.Struct, frozen=True):
+    """`ingress`/`egress` None: the policy does not isolate in that direction; (): it isolates and allows nothing."""
+
+    key: PolicyKey
+    ingress: tuple[Rule, ...] | None
+    egress: tuple[Rule, ...] | None
+    strict: bool = False  # a new deny cuts established connections as well
+
+    def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
+        return self.ingress if direction == "ingress" else self.egress
+
+
+def named_audiences(rule: Rule, direction: Direction) -> tuple[tuple[GroupId | None, NamedPort], ...]:
+    """The NamedMemberships a rule's named ports mean; behind an ipBlock a named port matches nothing in egress."""
+    groups: tuple[GroupId | None, ...] = (None,)
+    if direction == "egress":
+        groups = (ALL_PODS,) if rule.peers.anywhere else rule.peers.groups
+    return tuple((group, port) for group in groups for port in rule.named)
+
+
+class Verdicts(msgspec.Struct, frozen=True):
+    """Per direction the policies that isolate a pod, sorted; None: it is not isolated in that direction.
+
+    An empty tuple means: isolated and allowed nothing, by a policy that cannot be decided yet (labels unknown).
+    """
+
+    ingress: tuple[PolicyKey, ...] | None = None
+    egress: tuple[PolicyKey, ...] | None = None
+
+    def policies(self, direction: Direction) -> tuple[PolicyKey, ...] | None:
+        return self.ingress if direction == "ingress" else self.egress
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod of this node, known by its host interface.
+
+    What comes from a pod and goes back to the same pod (through a Service, in and out of one interface) passes
+    whatever the verdicts say.
+    """
+
+    interface: str
+    container_id: str
+    pod: str  # namespace/name for people
+    addresses: tuple[Address, ...]  # primary, extra, anycast
+    verdicts: Verdicts
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """Addresses of a group."""
+
+    group: GroupId
+    addresses: frozenset[Address]
+
+
+class NamedMembership(msgspec.Struct, frozen=True):
+    """Destinations of a named port, each with the port's number there.
+
+    `group` None: local subjects' own ports (ingress rules), by *interface*: of two pods that share an anycast address
+    each has its own numbers.  Else those of the group's pods (egress rules), by address, which implies membership.
+    """
+
+    group: GroupId | None
+    port: NamedPort
+    endpoints: frozenset[Endpoint]
+
+
+class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything in force: what all Changes so far add up to."""
+
+    subjects: Mapping[str, Subject]  # by interface
+    policies: Mapping[PolicyKey, CompiledPolicy]
+    groups: Mapping[GroupId, Collection[Address]]
+    named: Mapping[tuple[GroupId | None, NamedPort], Collection[Endpoint]]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch of events changed, in terms of the compiled form.  Empty: nothing to do."""
+
+    policies: tuple[CompiledPolicy, ...] = ()  # new or changed, and in use by a local subject
+    removed_policies: tuple[PolicyKey, ...] = ()  # no longer in use here
+    subjects: tuple[Subject, ...] = ()  # new or changed
+    removed_subjects: tuple[str, ...] = ()  # interfaces
+    added: tuple[Membership, ...] = ()  # addresses that joined a group; the first mention creates it
+    dropped: tuple[Membership, ...] = ()  # addresses that left
+    removed_groups: tuple[GroupId, ...] = ()
+    added_named: tuple[NamedMembership, ...] = ()
+    dropped_named: tuple[NamedMembership, ...] = ()
+    removed_named: tuple[tuple[GroupId | None, NamedPort], ...] = ()

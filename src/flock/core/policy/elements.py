@@ -1,0 +1,135 @@
+"""What changes with every pod: elements of sets and maps, and a pod's two binding chains.
+
+These are values, so that one list serves twice: the edge packs it into a netlink batch (no `nft` needed), or it becomes
+part of an nft script where chains change in the same transaction.
+"""
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+# Binding has a table of its own, because the kernel checks all of a table when a jump is added, and every pod adds two.
+Table = Literal["inet flock", "inet flock-bind", "arp flock"]
+TABLE: Table = "inet flock"
+BIND_TABLE: Table = "inet flock-bind"
+ARP_TABLE: Table = "arp flock"
+TABLES = (TABLE, BIND_TABLE, ARP_TABLE)
+
+
+class Mark(int):
+    """A connection mark, or half of one."""
+
+
+class Port(int):
+    """A port number."""
+
+
+class Raw(bytes):
+    """Bytes of a packet that nft has no name for."""
+
+
+Part = str | IPv4Address | IPv6Address | Mark | Port | Raw  # str: an interface's name
+
+
+class Element(NamedTuple):
+    """`verdict` is `jump CHAIN` or `goto CHAIN` in a map, empty in a set."""
+
+    table: Table
+    set: str
+    key: tuple[Part, ...]
+    verdict: str = ""
+    comment: str = ""
+
+
+class Binding(NamedTuple):
+    """The chains that write a pod's numbers into the mark of a connection that was let through."""
+
+    interface: str
+    source: int
+    destination: int
+    comment: str
+
+    def chains(self) -> tuple[tuple[str, Mark, Mark], ...]:
+        """(chain, half of the mark that is kept, half that is written)."""
+        return (
+            (source_chain(self.interface), Mark(0xFFFF0000), Mark(self.source)),
+            (destination_chain(self.interface), Mark(0x0000FFFF), Mark(self.destination << 16)),
+        )
+
+
+class Operation(NamedTuple):
+    add: bool
+    what: Element | Binding
+
+
+def source_chain(interface: str) -> str:
+    return f"from/{interface}"
+
+
+def destination_chain(interface: str) -> str:
+    return f"to/{interface}"
+
+
+# --- as nft statements ------------------------------------------------------------------------------------------
+
+
+def statements(operations: Iterable[Operation]) -> list[str]:
+    """In the given order; neighbours of the same set become one statement."""
+    lines: list[str] = []
+    for (add, place), group in groupby(operations, lambda o: (o.add, _place(o.what))):
+        if place is None:
+            for operation in group:
+                assert isinstance(operation.what, Binding)
+                lines += _binding(operation.what) if add else _unbinding(operation.what)
+        else:
+            elements = ", ".join(element_text(o.what, full=add) for o in group if isinstance(o.what, Element))
+            lines.append(f"{'add' if add else 'delete'} element {place} {{ {elements} }}")
+    return lines
+
+
+def _place(what: Element | Binding) -> str | None:
+    return f"{what.table} {what.set}" if isinstance(what, Element) else None
+
+
+def element_text(element: Element, *, full: bool = True) -> str:
+    """`full` with the comment, which only an addition takes."""
+    text = " . ".join(map(_part, element.key))
+    if full and element.comment:
+        text += f' comment "{element.comment}"'
+    return f"{text} : {element.verdict}" if element.verdict else text
+
+
+def _part(part: Part) -> str:
+    match part:
+        case str():
+            return f'"{part}"'
+        case Mark():
+            return f"0x{part:08x}"
+        case Raw():
+            return f"0x{part.hex()}"
+        case Port():
+            return f"{int(part)}"
+        case _:
+            return str(part)
+
+
+def binding_rule(kept: Mark, written: Mark) -> str:
+    """Unless it is written there already."""
+    return (
+        f"ct mark & 0x{kept ^ 0xFFFFFFFF:08x} != 0x{written:08x} ct mark set ct mark & 0x{kept:08x} | 0x{written:08x}"
+    )
+
+
+def _binding(binding: Binding) -> list[str]:
+    """Makes the chains, or gives them another number."""
+    lines = []
+    for chain, kept, written in binding.chains():
+        lines.append(f'add chain {BIND_TABLE} {chain} {{ comment "{binding.comment}"; }}')
+        lines.append(f"flush chain {BIND_TABLE} {chain}")
+        lines.append(f"add rule {BIND_TABLE} {chain} {binding_rule(kept, written)}")
+    return lines
+
+
+def _unbinding(binding: Binding) -> list[str]:
+    return [f"delete chain {BIND_TABLE} {chain}" for chain, _, _ in binding.chains()]

@@ -1,0 +1,128 @@
+"""What policies need to know of pods, and what of it a Pod object tells.
+
+A pod of this node (`LocalPod`) is what has an allocation here; its addresses come from the store.  Any other pod is
+what its object says: `status.podIPs`, and the annotations for what Kubernetes has no field for.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address
+from typing import get_args
+
+import msgspec
+
+from flock.core.annotations import ADDRESSES, ANYCAST
+from flock.core.model import Allocation, Pod
+from flock.core.policy.compiled import Address, NamedPort, PolicyKey, Protocol
+from flock.core.reserved import reserved
+
+Ports = tuple[tuple[NamedPort, int], ...]
+PROTOCOLS = get_args(Protocol)
+
+
+class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod of the cluster, on whatever node."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = {}
+    addresses: tuple[Address, ...] = ()
+    ports: Ports = ()
+    host_network: bool = False
+    phase: str = ""
+
+    @property
+    def takes_part(self) -> bool:
+        """Can it be a subject or a peer?  A finished pod's addresses may be another's by now."""
+        return not self.host_network and self.phase not in ("Succeeded", "Failed")
+
+
+class LocalPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod attached here.  `labels` and `ports` count where its Pod object is not known; None: not known either.
+
+    A container that is no pod has no namespace: no policy selects it and no selector means it.
+    """
+
+    interface: str
+    container_id: str
+    namespace: str
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] | None
+    addresses: tuple[Address, ...]
+    ports: Ports = ()
+
+    @property
+    def pod(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.name else self.container_id
+
+
+class Local:
+    """A pod of this node with what is known of it at the moment.  `labels` None: unknown."""
+
+    __slots__ = ("labels", "pod", "ports", "selectable", "selected_by", "takes_part")
+
+    def __init__(self, pod: LocalPod, facts: PodFacts | None) -> None:
+        self.pod = pod
+        self.labels = facts.labels if facts else pod.labels
+        self.ports: Ports = facts.ports if facts else pod.ports
+        self.takes_part = facts.takes_part if facts else True
+        self.selectable = self.labels if self.takes_part else None  # the labels selectors get to see
+        self.selected_by: set[PolicyKey] = set()
+
+
+def same_pod(local: LocalPod, facts: PodFacts) -> bool:
+    """Is this the local pod's object, and not a namesake's?"""
+    return not local.uid or not facts.uid or local.uid == facts.uid
+
+
+def pod_facts(pod: Pod) -> PodFacts:
+    """A pod without podIPs has not been attached, and what its annotations ask for has not been granted."""
+    primary = tuple(_usable(entry.ip for entry in pod.status.pod_ips or ()))
+    annotated = (text for name in (ADDRESSES, ANYCAST) for text in pod.annotations.get(name, "").split(","))
+    return PodFacts(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        labels=pod.labels,
+        addresses=tuple(dict.fromkeys((*primary, *_usable(annotated)))) if primary else (),
+        ports=pod_ports(pod),
+        host_network=bool(pod.spec.host_network),
+        phase=pod.status.phase,
+    )
+
+
+def local_pod(allocation: Allocation, *, labels: Mapping[str, str] | None, ports: Ports = ()) -> LocalPod:
+    addresses = (allocation.ip6, allocation.ip4, *allocation.addresses, *allocation.anycast)
+    return LocalPod(
+        interface=allocation.host_interface,
+        container_id=allocation.container_id,
+        namespace=allocation.namespace,
+        name=allocation.pod_name,
+        uid=allocation.owner_uid,
+        labels=labels,
+        addresses=tuple(dict.fromkeys(ip_address(address) for address in addresses if address)),
+        ports=ports,
+    )
+
+
+def pod_ports(pod: Pod) -> Ports:
+    """Named ports; of two with one name and protocol the first counts, as it does for Services."""
+    found: dict[NamedPort, int] = {}
+    for container in pod.spec.containers or ():
+        for port in container.ports or ():
+            protocol = port.protocol or "TCP"
+            if port.name and protocol in PROTOCOLS:
+                found.setdefault(NamedPort(port.name, protocol), port.container_port)  # type: ignore[arg-type]
+    return tuple(found.items())
+
+
+def _usable(texts: Iterable[str]) -> Iterator[Address]:
+    """What is no address, or none a pod can have, its own node has refused: it is nobody's."""
+    for text in texts:
+        try:
+            address = ip_address(text.strip())
+        except ValueError:
+            continue
+        if not reserved(address):
+            yield address

@@ -1,0 +1,353 @@
+"""Everything policies depend on, kept compiled: objects in one by one, `Change` out at each commit.
+
+    set_policy, set_namespace, set_pod, set_local, drop_... ──▶ (what is touched is noted) ──▶ commit() ──▶ Change
+
+Which policies select a pod of this node is kept up with every event.  The rest waits for the commit: a subject that was
+touched gets its verdicts anew, a policy comes into use with the first subject it isolates and brings its groups along
+(`peers`, `rosters`), and leaves with the last.  So an event costs what it changes, and policies of pods elsewhere cost
+their parsing.
+
+A pod of this node whose Pod object is known has that object's labels, ports and phase, and the addresses of the store;
+it is then not counted a second time as a pod of the cluster.  Where nobody knows its labels yet, every policy of its
+namespace isolates it and none allows it anything.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from flock.core.policy.compiled import (
+    ALL_PODS,
+    Change,
+    Compiled,
+    CompiledPolicy,
+    Direction,
+    Endpoint,
+    PolicyKey,
+    Subject,
+    Verdicts,
+)
+from flock.core.policy.facts import Local, LocalPod, PodFacts, same_pod
+from flock.core.policy.labels import Effort, Labels, Objects, Selectors
+from flock.core.policy.parse import EVERYTHING, ParsedPolicy, PeerSelector, PolicyError, parse_policy, policy_key
+from flock.core.policy.peers import Peers
+from flock.core.policy.rosters import (
+    Audience,
+    Rosters,
+    audience_order,
+    audiences,
+    memberships,
+    named_memberships,
+)
+
+PodKey = tuple[str, str]  # namespace, name
+EVERY_POD = PeerSelector(EVERYTHING, EVERYTHING)
+
+
+class PolicyIndex:
+    def __init__(self) -> None:
+        self.effort = Effort()
+        self._policies: dict[PolicyKey, ParsedPolicy] = {}
+        self._problems: dict[PolicyKey, str] = {}
+        self._selectors: dict[str, Selectors[PolicyKey]] = {}  # by namespace
+        self._pods: dict[PodKey, PodFacts] = {}
+        self._locals: dict[str, Local] = {}  # by interface
+        self._interfaces: dict[PodKey, set[str]] = {}  # two for a moment, when a pod gets a new sandbox
+        self._inhabitants: dict[str, set[str]] = {}  # interfaces by namespace
+        self._labelled: Objects[str] = Objects()  # interfaces by label
+        self._rosters = Rosters()
+        self._peers = Peers(self._rosters, self.effort)
+        self._users: dict[PolicyKey, int] = {}  # subjects whose verdicts name the policy
+        self._touched_subjects: set[str] = set()
+        self._touched_policies: set[PolicyKey] = set()
+        self._subjects: dict[str, Subject] = {}  # as of the last commit
+        self._in_use: dict[PolicyKey, CompiledPolicy] = {}  # as of the last commit
+
+    # --- what is known --------------------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> Mapping[PolicyKey, str]:
+        """Policies whose latest version was refused, and why; an older good one is in force, if there was one."""
+        return self._problems
+
+    @property
+    def policies(self) -> Mapping[PolicyKey, ParsedPolicy]:
+        return self._policies
+
+    @property
+    def pods(self) -> Mapping[PodKey, PodFacts]:
+        return self._pods
+
+    @property
+    def locals(self) -> Mapping[str, Local]:
+        return self._locals
+
+    @property
+    def compiled(self) -> Compiled:
+        """As of the last commit, for reading before the next event."""
+        groups: dict[Any, Any] = {}
+        named: dict[Any, Any] = {}
+        for (group, port), entries in self._rosters.all():
+            if port is None:
+                groups[group] = entries.keys()
+            else:
+                named[group, port] = entries.keys()
+        return Compiled(subjects=self._subjects, policies=self._in_use, groups=groups, named=named)
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def set_policy(self, obj: Mapping[str, Any]) -> None:
+        try:
+            parsed = parse_policy(obj)
+        except PolicyError as error:
+            self._problems[policy_key(obj)] = error.msg
+            return
+        self._problems.pop(parsed.key, None)
+        if parsed != self._policies.get(parsed.key):
+            self._replace_policy(parsed.key, parsed)
+
+    def drop_policy(self, key: PolicyKey) -> None:
+        self._problems.pop(key, None)
+        if key in self._policies:
+            self._replace_policy(key, None)
+
+    def set_namespace(self, name: str, labels: Labels) -> None:
+        self._peers.set_namespace(name, labels)
+
+    def drop_namespace(self, name: str) -> None:
+        self._peers.drop_namespace(name)
+
+    def set_pod(self, pod: PodFacts) -> None:
+        key = (pod.namespace, pod.name)
+        if self._pods.get(key) != pod:
+            self._pods[key] = pod
+            self._refresh(key)
+
+    def drop_pod(self, key: PodKey) -> None:
+        if self._pods.pop(key, None) is not None:
+            self._refresh(key)
+
+    def set_local(self, pod: LocalPod) -> None:
+        old = self._locals.get(pod.interface)
+        if old is not None and old.pod != pod:
+            self.drop_local(pod.interface)
+        if old is None or old.pod != pod:
+            key = (pod.namespace, pod.name)
+            self._interfaces.setdefault(key, set()).add(pod.interface)
+            self._settle_in(Local(pod, self._object(pod)))
+            self._refresh(key)
+
+    def drop_local(self, interface: str) -> None:
+        if interface in self._locals:
+            key = self._move_out(interface)
+            self._interfaces[key].discard(interface)
+            if not self._interfaces[key]:
+                del self._interfaces[key]
+            self._refresh(key)
+
+    # --- policies -------------------------------------------------------------------------------------------
+
+    def _replace_policy(self, key: PolicyKey, new: ParsedPolicy | None) -> None:
+        self._touched_policies.add(key)
+        namespace = key[0]
+        selectors = self._selectors.setdefault(namespace, Selectors(self.effort))
+        inhabitants = self._inhabitants.get(namespace, set())
+        old = self._policies.pop(key, None)
+        if old is not None:
+            selectors.remove(key)
+            for interface in self._candidates(old, inhabitants):
+                if key in self._locals[interface].selected_by:
+                    self._locals[interface].selected_by.discard(key)
+                    self._touched_subjects.add(interface)
+        if new is not None:
+            self._policies[key] = new
+            selectors.add(key, new.selector)
+            for interface in self._candidates(new, inhabitants):
+                local = self._locals[interface]
+                if local.selectable is not None and self.effort.fits(new.selector, local.selectable):
+                    local.selected_by.add(key)
+                    self._touched_subjects.add(interface)
+        if not len(selectors):
+            del self._selectors[namespace]
+        self._touched_subjects.update(i for i in inhabitants if self._locals[i].labels is None)
+
+    def _candidates(self, policy: ParsedPolicy, inhabitants: set[str]) -> Iterable[str]:
+        """Pods of this node the policy's selector may fit."""
+        found = self._labelled.candidates(policy.selector, among=len(inhabitants))
+        return inhabitants if found is None else [interface for interface in found if interface in inhabitants]
+
+    # --- pods -----------------------------------------------------------------------------------------------
+
+    def _refresh(self, key: PodKey) -> None:
+        """The pod's object, or its being here, has changed."""
+        facts = self._pods.get(key)
+        is_here = False
+        for interface in self._interfaces.get(key, ()):
+            old = self._locals[interface]
+            new = Local(old.pod, self._object(old.pod))
+            is_here = is_here or (facts is not None and same_pod(old.pod, facts))
+            if (new.labels, new.ports, new.takes_part) != (old.labels, old.ports, old.takes_part):
+                self._move_out(interface)
+                self._settle_in(new)
+        if facts is None or is_here or not facts.takes_part or not facts.namespace:
+            self._peers.drop(key)
+        else:
+            peer = self._peers.set(
+                key, namespace=facts.namespace, labels=facts.labels, addresses=facts.addresses, ports=facts.ports
+            )
+            # Ten thousand pods have a few hundred sets of labels and ports between them: keep one copy of each.
+            self._pods[key] = replace(facts, labels=peer.profile.labels, ports=peer.ports)
+
+    def _object(self, pod: LocalPod) -> PodFacts | None:
+        facts = self._pods.get((pod.namespace, pod.name))
+        return facts if facts is not None and same_pod(pod, facts) else None
+
+    def _settle_in(self, local: Local) -> None:
+        pod, interface = local.pod, local.pod.interface
+        self._locals[interface] = local
+        self._touched_subjects.add(interface)
+        self._inhabitants.setdefault(pod.namespace, set()).add(interface)
+        for audience, entry in self._own_ports(local):
+            self._rosters.add(audience, [entry])
+        labels = local.selectable
+        if labels is None:
+            return
+        self._labelled.add(interface, labels)
+        if pod.namespace in self._selectors:
+            local.selected_by.update(self._selectors[pod.namespace].fitting(labels))
+        if pod.namespace:
+            self._peers.set(
+                interface, namespace=pod.namespace, labels=labels, addresses=pod.addresses, ports=local.ports
+            )
+
+    def _move_out(self, interface: str) -> PodKey:
+        local = self._locals.pop(interface)
+        self._touched_subjects.add(interface)
+        namespace = local.pod.namespace
+        self._inhabitants[namespace].discard(interface)
+        if not self._inhabitants[namespace]:
+            del self._inhabitants[namespace]
+        for audience, entry in self._own_ports(local):
+            self._rosters.remove(audience, [entry])
+        if local.selectable is not None:
+            self._labelled.remove(interface, local.selectable)
+            self._peers.drop(interface)
+        return namespace, local.pod.name
+
+    def _own_ports(self, local: Local) -> Iterator[tuple[Audience, Endpoint]]:
+        """The pod's named ports that some policy here uses."""
+        for port, number in local.ports if local.takes_part else ():
+            if (None, port) in self._rosters:
+                yield (None, port), (local.pod.interface, number)
+
+    # --- commit ---------------------------------------------------------------------------------------------
+
+    def commit(self) -> Change:
+        subjects, removed_subjects = [], []
+        for interface in sorted(self._touched_subjects):
+            old, new = self._subjects.get(interface), self._subject(interface)
+            if new == old:
+                continue
+            if new is None:
+                del self._subjects[interface]
+                removed_subjects.append(interface)
+            else:
+                self._subjects[interface] = new
+                subjects.append(new)
+            self._count_users(old, -1)
+            self._count_users(new, +1)
+        self._touched_subjects.clear()
+        policies, removed_policies = self._commit_policies()
+        settled = self._rosters.settle()
+        for group, port in settled.removed:
+            if group is not None:
+                self._peers.forget(group, port)
+        return Change(
+            policies=tuple(policies),
+            removed_policies=tuple(removed_policies),
+            subjects=tuple(subjects),
+            removed_subjects=tuple(removed_subjects),
+            added=memberships(settled.added),
+            dropped=memberships(settled.dropped),
+            removed_groups=tuple(sorted(g for g, port in settled.removed if g is not None and port is None)),
+            added_named=named_memberships(settled.added),
+            dropped_named=named_memberships(settled.dropped),
+            removed_named=tuple(
+                sorted(((g, port) for g, port in settled.removed if port is not None), key=audience_order)
+            ),
+        )
+
+    def full(self) -> Change:
+        """What takes an empty kernel to the state of the last commit."""
+        everyone = {audience: frozenset(entries) for audience, entries in self._rosters.all()}
+        return Change(
+            policies=tuple(policy for _, policy in sorted(self._in_use.items())),
+            subjects=tuple(subject for _, subject in sorted(self._subjects.items())),
+            added=memberships(everyone),
+            added_named=named_memberships(everyone),
+        )
+
+    def _subject(self, interface: str) -> Subject | None:
+        local = self._locals.get(interface)
+        if local is None:
+            return None
+        return Subject(
+            interface=interface,
+            container_id=local.pod.container_id,
+            pod=local.pod.pod,
+            addresses=local.pod.addresses,
+            verdicts=self._verdicts(local),
+        )
+
+    def _verdicts(self, local: Local) -> Verdicts:
+        if not local.takes_part:
+            return Verdicts()
+        keys = local.selected_by if local.labels is not None else self._selectors.get(local.pod.namespace, ())
+        return Verdicts(self._isolating(keys, "ingress", local), self._isolating(keys, "egress", local))
+
+    def _isolating(
+        self, keys: Iterable[PolicyKey], direction: Direction, local: Local
+    ) -> tuple[PolicyKey, ...] | None:
+        found = sorted(key for key in keys if self._policies[key].compiled.rules(direction) is not None)
+        if not found:
+            return None
+        return tuple(found) if local.labels is not None else ()
+
+    def _count_users(self, subject: Subject | None, step: int) -> None:
+        if subject is not None:
+            for key in {*(subject.verdicts.ingress or ()), *(subject.verdicts.egress or ())}:
+                self._users[key] = self._users.get(key, 0) + step
+                self._touched_policies.add(key)
+                if not self._users[key]:
+                    del self._users[key]
+
+    def _commit_policies(self) -> tuple[list[CompiledPolicy], list[PolicyKey]]:
+        changed, removed = [], []
+        for key in sorted(self._touched_policies):
+            old = self._in_use.get(key)
+            parsed = self._policies[key] if key in self._users else None
+            new = parsed.compiled if parsed else None
+            if new == old:
+                continue
+            if parsed is None or new is None:
+                del self._in_use[key]
+                removed.append(key)
+            else:
+                self._in_use[key] = new
+                changed.append(new)
+                self._hold(parsed)
+            for audience in audiences(old):
+                self._rosters.release(audience)
+        self._touched_policies.clear()
+        return changed, removed
+
+    def _hold(self, policy: ParsedPolicy) -> None:
+        for group, port in audiences(policy.compiled):
+            if not self._rosters.hold((group, port)):
+                continue
+            if group is not None:
+                self._peers.follow(group, port, {ALL_PODS: EVERY_POD, **policy.groups})
+                continue
+            for local in self._locals.values():
+                self._rosters.add((None, port), (entry for own, entry in self._own_ports(local) if own == (None, port)))

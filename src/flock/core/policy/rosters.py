@@ -1,0 +1,139 @@
+"""Who is behind each group and each named port, and what of that changed since the last commit.
+
+An audience is a group, or a named port of a group's pods, or a named port of this node's own pods.  Its roster counts:
+two pods may share an anycast address, and one of them leaving takes nothing away.  A roster lives while someone holds
+its audience; one let go and held again between two commits has not changed at all.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from flock.core.policy.compiled import (
+    DIRECTIONS,
+    Address,
+    CompiledPolicy,
+    Endpoint,
+    GroupId,
+    Membership,
+    NamedMembership,
+    NamedPort,
+    named_audiences,
+)
+
+Audience = tuple[GroupId | None, NamedPort | None]  # port None: the group's addresses; group None: this node's pods
+Entry = Address | Endpoint
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """`added` mentions every new audience, even an empty one."""
+
+    added: Mapping[Audience, frozenset[Entry]]
+    dropped: Mapping[Audience, frozenset[Entry]]
+    removed: tuple[Audience, ...]
+
+
+class _Roster:
+    __slots__ = ("before", "counts", "holders", "shown")
+
+    def __init__(self) -> None:
+        self.holders = 0
+        self.shown = False  # a commit has told of it
+        self.counts: dict[Entry, int] = {}
+        self.before: dict[Entry, bool] = {}  # entries touched since the last commit: were they in?
+
+    def changes(self) -> tuple[frozenset[Entry], frozenset[Entry]]:
+        added = frozenset(entry for entry, was_in in self.before.items() if not was_in and entry in self.counts)
+        dropped = frozenset(entry for entry, was_in in self.before.items() if was_in and entry not in self.counts)
+        self.before.clear()
+        return added, dropped
+
+
+class Rosters:
+    def __init__(self) -> None:
+        self._rosters: dict[Audience, _Roster] = {}
+        self._touched: set[Audience] = set()
+
+    def __contains__(self, audience: Audience) -> bool:
+        return audience in self._rosters
+
+    def hold(self, audience: Audience) -> bool:
+        """True if the roster is new: then it is the caller's to fill."""
+        is_new = audience not in self._rosters
+        self._rosters.setdefault(audience, _Roster()).holders += 1
+        self._touched.add(audience)
+        return is_new
+
+    def release(self, audience: Audience) -> None:
+        self._rosters[audience].holders -= 1
+        self._touched.add(audience)
+
+    def add(self, audience: Audience, entries: Iterable[Entry]) -> None:
+        roster = self._rosters[audience]
+        for entry in entries:
+            count = roster.counts.get(entry, 0)
+            roster.before.setdefault(entry, count > 0)
+            roster.counts[entry] = count + 1
+            self._touched.add(audience)
+
+    def remove(self, audience: Audience, entries: Iterable[Entry]) -> None:
+        roster = self._rosters[audience]
+        for entry in entries:
+            count = roster.counts[entry]
+            roster.before.setdefault(entry, True)
+            if count == 1:
+                del roster.counts[entry]
+            else:
+                roster.counts[entry] = count - 1
+            self._touched.add(audience)
+
+    def settle(self) -> Settled:
+        """What changed since the last time.  Rosters nobody holds are gone after this."""
+        added, dropped, removed = {}, {}, []
+        for audience in self._touched:
+            roster = self._rosters[audience]
+            if not roster.holders:
+                del self._rosters[audience]
+                removed.append(audience)
+                continue
+            joined, left = roster.changes()
+            if joined or not roster.shown:
+                added[audience] = joined
+            if left:
+                dropped[audience] = left
+            roster.shown = True
+        self._touched.clear()
+        return Settled(added, dropped, tuple(removed))
+
+    def all(self) -> Iterator[tuple[Audience, dict[Entry, int]]]:
+        """Every audience with its entries; read only."""
+        return ((audience, roster.counts) for audience, roster in self._rosters.items())
+
+
+def audiences(policy: CompiledPolicy | None) -> set[Audience]:
+    """All groups and named ports the policy's rules refer to."""
+    found: set[Audience] = set()
+    if policy is None:
+        return found
+    for direction in DIRECTIONS:
+        for rule in policy.rules(direction) or ():
+            found.update((group, None) for group in rule.peers.groups)
+            found.update(named_audiences(rule, direction))
+    return found
+
+
+def memberships(entries: Mapping[Audience, frozenset[Entry]]) -> tuple[Membership, ...]:
+    found = (Membership(g, members) for (g, port), members in entries.items() if g is not None and port is None)  # type: ignore[arg-type]
+    return tuple(sorted(found, key=lambda membership: membership.group))
+
+
+def named_memberships(entries: Mapping[Audience, frozenset[Entry]]) -> tuple[NamedMembership, ...]:
+    found = (NamedMembership(g, port, members) for (g, port), members in entries.items() if port is not None)  # type: ignore[arg-type]
+    return tuple(sorted(found, key=lambda named: audience_order((named.group, named.port))))
+
+
+def audience_order(audience: Audience) -> tuple[Any, ...]:
+    """A key for sorting: this node's own pods first."""
+    group, port = audience
+    return (False, port) if group is None else (True, group, port)

@@ -1,0 +1,111 @@
+"""A policy's rules as lines of an nft chain, and the classes pods are judged by.
+
+The same rules come in two views.  Usually a packet is judged as the first of its connection: the peer of an ingress
+rule is the source, the port the destination's.  Where a connection is to be judged again and only its answers are seen,
+the rules are read backwards: the peer of an ingress rule is where the answer goes, the port where it comes from.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from flock.core.policy import names
+from flock.core.policy.compiled import Address, CompiledPolicy, Direction, PolicyKey, PortRange, Rule, named_audiences
+from flock.core.policy.layout import logged_drop
+
+Kind = Literal["ingress", "egress", "ingress-replies", "egress-replies"]
+REPLIES: dict[Direction, Kind] = {"ingress": "ingress-replies", "egress": "egress-replies"}
+
+
+class View(NamedTuple):
+    """Which fields of a packet a rule means."""
+
+    direction: Direction
+    peer: str  # address of the other side
+    server: str  # address of the side that was connected to
+    own: str  # the interface of the subject
+    port: str
+
+
+VIEWS: dict[Kind, View] = {
+    "ingress": View("ingress", peer="saddr", server="daddr", own="oifname", port="dport"),
+    "egress": View("egress", peer="daddr", server="daddr", own="iifname", port="dport"),
+    "ingress-replies": View("ingress", peer="daddr", server="saddr", own="iifname", port="sport"),
+    "egress-replies": View("egress", peer="saddr", server="saddr", own="oifname", port="sport"),
+}
+
+
+class Class(NamedTuple):
+    """Pods that are isolated by the same policies are judged by one chain."""
+
+    kind: Kind
+    policies: tuple[PolicyKey, ...]
+
+    @property
+    def chain(self) -> str:
+        return names.class_chain(self.kind, self.policies)
+
+    @property
+    def comment(self) -> str:
+        return names.comment(names.policies_text(self.policies))
+
+    def lines(self) -> list[str]:
+        direction = VIEWS[self.kind].direction
+        jumps = [f"jump {names.policy_chain(self.kind, policy)}" for policy in self.policies]
+        return [*jumps, *logged_drop(names.log_prefix(direction, self.policies), f"{direction}-drops")]
+
+
+def policy_lines(policy: CompiledPolicy | None, kind: Kind) -> list[str]:
+    view = VIEWS[kind]
+    rules = getattr(policy, view.direction) or ()
+    return [
+        f'{match} accept comment "{view.direction} rule {position}"'.lstrip()
+        for position, rule in enumerate(rules)
+        for match in _matches(rule, view)
+    ]
+
+
+def _matches(rule: Rule, view: View) -> Iterator[str]:
+    ports = [""] if rule.any_port else list(_ports(rule.ports, view.port))
+    if view.direction == "ingress":
+        ports += [
+            f"{view.own} . {port.protocol.lower()} {view.port} @{names.port_set(None, port, 0)}" for port in rule.named
+        ]
+    for peer in _peers(rule, view.peer):
+        for match in ports:
+            yield f"{peer} {match}".strip()
+    if view.direction == "egress":
+        for group, port in named_audiences(rule, "egress"):
+            for ip, version in (("ip6", 6), ("ip", 4)):
+                where = f"{ip} {view.server} . {port.protocol.lower()} {view.port}"
+                yield f"{where} @{names.port_set(group, port, version)}"
+
+
+def _peers(rule: Rule, field: str) -> Iterator[str]:
+    if rule.peers.anywhere:
+        yield ""
+        return
+    for group in rule.peers.groups:
+        yield f"ip6 {field} @{names.group_set(group, 6)}"
+        yield f"ip {field} @{names.group_set(group, 4)}"
+    for ip, version in (("ip6", 6), ("ip", 4)):
+        blocks = [block for block in rule.peers.blocks if block.version == version]
+        if any(block.prefixlen == 0 for block in blocks):
+            yield f"meta nfproto ipv{version}"
+        elif blocks:
+            yield f"{ip} {field} {{ {', '.join(map(str, blocks))} }}"
+
+
+def _ports(ranges: tuple[PortRange, ...], field: str) -> Iterator[str]:
+    for protocol, group in groupby(ranges, lambda r: r.protocol.lower()):
+        numbers = [(r.first, r.last) for r in group]
+        if (0, 65535) in numbers:
+            yield f"meta l4proto {protocol}"
+        else:
+            texts = [f"{first}" if first == last else f"{first}-{last}" for first, last in numbers]
+            yield f"{protocol} {field} {{ {', '.join(texts)} }}"
+
+
+def version_of(address: Address | str) -> int:
+    """0 for an interface."""
+    return 0 if isinstance(address, str) else address.version

@@ -1,0 +1,113 @@
+"""What is in our tables, as far as it tells that somebody changed them."""
+
+import struct
+from collections.abc import Iterator
+
+import msgspec
+
+from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, TABLE, TABLES
+from flock.core.policy.layout import COUNTERS
+from flock.core.policy.numbers import Numbered, PodNumbers
+from flock.core.policy.render import Expected
+from flock.edge.netlink import wire as w
+from flock.edge.nft import batch as b
+from flock.edge.nft.socket import NftSocket
+
+SET_NAME, SET_FLAGS, SET_ANONYMOUS = 2, 3, 0x1
+OBJECT_NAME, OBJECT_TYPE, OBJECT_DATA = 2, 3, 4
+COUNTER_TYPE, COUNTER_PACKETS = 1, 2
+SOURCE, DESTINATION = 0xFFFF, 0xFFFF0000  # halves of a mark
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """Packets dropped since the tables were last made anew."""
+
+    ingress: int = 0
+    egress: int = 0
+    spoofed: int = 0
+    spoofed_arp: int = 0
+
+
+def present(socket: NftSocket) -> bool:
+    """Are all our tables there?"""
+    return all(socket.ask(b.GETTABLE, b.header(table), dump=False) for table in TABLES)
+
+
+def observe(socket: NftSocket) -> Expected:
+    """Rules by chain and elements by set, in the form the renderer expects them."""
+    rules: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for table in (TABLE, BIND_TABLE):
+        rules |= dict.fromkeys(_names(socket, table, b.GETCHAIN, b.CHAIN_NAME), 0)
+        for found in _dump(socket, table, b.GETRULE):
+            rules[w.as_text(found[b.RULE_CHAIN])] += 1
+        for name in _names(socket, table, b.GETSET, SET_NAME):
+            counts[name] = len(elements(socket, table, name))
+    return Expected(rules, counts)
+
+
+def elements(socket: NftSocket, table: str, name: str) -> list[bytes]:
+    """The keys of a set's elements."""
+    body = b.header(table) + w.text(b.ELEMENTS_SET, name)
+    found = []
+    for answer in socket.ask(b.GETSETELEM, body, dump=True):
+        for element in _list(w.attrs(answer, 4).get(b.ELEMENTS, b"")):
+            found.append(w.attrs(w.attrs(element)[b.ELEMENT_KEY])[b.DATA_VALUE])
+    return found
+
+
+def numbers(socket: NftSocket) -> dict[str, PodNumbers]:
+    """Each pod's numbers as the kernel has them, by interface: they outlive the agent there."""
+    current, earlier = _numbers(socket, "pods"), _numbers(socket, "earlier")
+    found = {}
+    for name in {name for name, _ in current}:
+        sides = [(side, sorted(earlier.get((name, side), ()))) for side in (SOURCE, DESTINATION)]
+        if all((name, side) in current for side, _ in sides):
+            found[name] = PodNumbers(*(Numbered(current[name, side][0], tuple(had)) for side, had in sides))
+    return found
+
+
+def _numbers(socket: NftSocket, set_: str) -> dict[tuple[str, int], list[int]]:
+    """By interface and half of the mark."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for key in elements(socket, TABLE, set_):
+        name, mark = w.as_text(key[: b.INTERFACE_SIZE]), w.as_u32(key[b.INTERFACE_SIZE :])
+        side = SOURCE if mark & SOURCE else DESTINATION
+        found.setdefault((name, side), []).append(mark & 0xFFFF or mark >> 16)
+    return found
+
+
+def dropped(socket: NftSocket) -> Counted:
+    counts: dict[str, int] = {}
+    for table, suffix in ((TABLE, ""), (ARP_TABLE, "_arp")):
+        for found in _dump(socket, table, b.GETOBJ, w.attr(OBJECT_TYPE, struct.pack(">I", COUNTER_TYPE))):
+            field = COUNTERS[w.as_text(found[OBJECT_NAME])]
+            counts[field + suffix] = int(struct.unpack(">Q", w.attrs(found[OBJECT_DATA])[COUNTER_PACKETS])[0])
+    return Counted(**counts)
+
+
+def _dump(socket: NftSocket, table: str, kind: int, filter_: bytes = b"") -> Iterator[w.Attrs]:
+    """All objects of a kind; not every kernel filters all kinds by table."""
+    for body in socket.ask(kind, b.header(table) + filter_, dump=True):
+        found = w.attrs(body, 4)
+        if w.as_text(found[b.TABLE_NAME]) == table.split(" ")[1]:
+            yield found
+
+
+def _names(socket: NftSocket, table: str, kind: int, attribute: int) -> list[str]:
+    """Of the chains or sets of a table, without the nameless sets that belong to rules."""
+    return [
+        w.as_text(found[attribute])
+        for found in _dump(socket, table, kind)
+        if kind != b.GETSET or not struct.unpack(">I", found.get(SET_FLAGS, bytes(4)))[0] & SET_ANONYMOUS
+    ]
+
+
+def _list(data: bytes) -> list[bytes]:
+    """The items of a list: attributes of one type."""
+    found, offset = [], 0
+    while offset + 4 <= len(data):
+        (size,) = struct.unpack_from("=H", data, offset)
+        found.append(data[offset + 4 : offset + size])
+        offset += size + 3 & ~3
+    return found

@@ -1,0 +1,83 @@
+"""What a Pod object, or an allocation, tells policies."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from policy_world import HTTP, addresses
+
+from flock.core.model import Allocation, Pod
+from flock.core.policy.compiled import NamedPort
+from flock.core.policy.facts import local_pod, pod_facts
+
+EXTRA = {
+    "flock.fritzlab.net/anycast": "2001:db8:53::1",
+    "flock.fritzlab.net/addresses": "10.0.0.1, 192.0.2.9,nonsense,127.0.0.1",
+}
+
+
+def pod(*, ips: tuple[str, ...] = ("10.0.0.1", "2001:db8::1"), annotations: Any = None, **spec: Any) -> Pod:
+    obj = {
+        "metadata": {"namespace": "x", "name": "a", "uid": "1", "labels": {"k": "v"}, "annotations": annotations},
+        "spec": spec,
+        "status": {"phase": "Running", "podIPs": [{"ip": ip} for ip in ips]},
+    }
+    return msgspec.convert(obj, Pod)
+
+
+def test_every_address_of_a_pod_counts_once() -> None:
+    found = pod_facts(pod(annotations=EXTRA)).addresses
+    assert found == addresses("10.0.0.1", "2001:db8::1", "192.0.2.9", "2001:db8:53::1")
+
+
+def test_a_pod_that_is_not_attached_has_no_address_whatever_its_annotations_ask_for() -> None:
+    assert pod_facts(pod(ips=(), annotations=EXTRA)).addresses == ()
+
+
+def test_an_address_that_is_none_is_nobodys() -> None:
+    assert pod_facts(pod(ips=("", "nonsense", "10.0.0.1"))).addresses == addresses("10.0.0.1")
+
+
+def test_ports_are_known_by_name_and_protocol_and_the_first_of_a_name_counts() -> None:
+    ports: list[Any] = [
+        {"containerPort": 80, "name": "http"},
+        {"containerPort": 81, "name": "http"},
+        {"containerPort": 53, "name": "dns", "protocol": "UDP"},
+        {"containerPort": 99},
+    ]
+    found = pod_facts(pod(containers=[{"ports": ports}, {"ports": None}])).ports
+    assert found == ((HTTP, 80), (NamedPort("dns", "UDP"), 53))
+
+
+@pytest.mark.parametrize(
+    ("phase", "host_network", "takes_part"),
+    [
+        ("Running", False, True),
+        ("Pending", False, True),
+        ("", False, True),
+        ("Failed", False, False),
+        ("Succeeded", False, False),
+        ("Running", True, False),
+    ],
+)
+def test_finished_and_host_network_pods_take_no_part(phase: str, host_network: bool, takes_part: bool) -> None:
+    facts = msgspec.structs.replace(pod_facts(pod(hostNetwork=host_network)), phase=phase)
+    assert facts.takes_part is takes_part
+
+
+def test_a_local_pods_addresses_are_those_of_its_allocation() -> None:
+    allocation = Allocation(
+        container_id="c1",
+        namespace="x",
+        pod_name="a",
+        owner_uid="1",
+        ip6="2001:db8::1",
+        anycast=("2001:db8:53::1",),
+        addresses=("2001:db8::1", "192.0.2.9"),
+        state="committed",
+        allocated_at="",
+        host_interface="flock1",
+    )
+    local = local_pod(allocation, labels=None)
+    assert local.addresses == addresses("2001:db8::1", "192.0.2.9", "2001:db8:53::1")
+    assert (local.interface, local.pod, local.uid, local.labels) == ("flock1", "x/a", "1", None)
