@@ -7,6 +7,8 @@ the next change comes is followed by exactly one more.  BIRD sees the routes com
 
 import asyncio
 import logging
+import time
+from collections.abc import Iterable, Set
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ log = logging.getLogger("anycast")
 
 DRAINED = "drained"  # a file in the state directory: its presence is the state
 RETRY = 1.0
+# How long a withdrawn address is still delivered: routers hear of it in milliseconds, those behind them a little later.
+LINGER = 2.0
 
 
 class Announcer:
@@ -39,6 +43,7 @@ class Announcer:
         self._dirty = asyncio.Event()
         self._leaving = False
         self._picture_complete = False
+        self._withdrawn: dict[bytes, float] = {}  # when, for addresses that are still delivered
         self._refused: dict[str, str] = {}  # interfaces the kernel takes no next hop on, with the reason
         self.announced: frozenset[str] = frozenset()
         self.last_error = ""
@@ -69,7 +74,9 @@ class Announcer:
         indexes = {name: index for index, name in self._attachments.links.items()}
         self.runs += 1
         try:
-            changes = await self._kernel.announce(wanted, indexes=indexes)
+            now = time.monotonic()
+            delivered = {address for address, since in self._withdrawn.items() if since + LINGER > now}
+            changes = await self._kernel.announce(wanted, indexes=indexes, lingers=delivered.__contains__)
         except (FlockError, OSError) as error:
             self._complain(str(error))
             return False
@@ -79,7 +86,16 @@ class Announcer:
             a for a, vias in wanted.items() if {v.interface for v in vias} - changes.refused.keys()
         )
         _tell(changes)
+        self._remember_withdrawn(changes.withdrawn, delivered)
         return not changes.refused
+
+    def _remember_withdrawn(self, addresses: Iterable[bytes], delivered: Set[bytes]) -> None:
+        """Look again when the time is over for which withdrawn addresses are still delivered."""
+        now = time.monotonic()
+        self._withdrawn = {a: since for a, since in self._withdrawn.items() if a in delivered}
+        self._withdrawn |= dict.fromkeys(addresses, now)
+        if self._withdrawn:
+            asyncio.get_running_loop().call_later(LINGER + 0.1, self.trigger)
 
     def _complain(self, problem: str) -> None:
         """Once, however often the same is tried again; `last_error` shows it as long as it lasts."""

@@ -118,6 +118,7 @@ class Routing:
         bird = self._bird
         if bird is None:
             return
+        written = self._written
         try:
             reply = await bird.command("configure")
             self.reloads += 1
@@ -125,7 +126,9 @@ class Routing:
         except BirdError as error:
             self.bird_problem = error.msg
             return
-        wanted = frozenset(_PROTOCOL.findall(self._written or ""))
+        if written is not self._written:
+            return  # replaced meanwhile: which of the two was read is open, and the next `configure` is on its way
+        wanted = frozenset(_PROTOCOL.findall(written or ""))
         if reply.error:
             self.bird_problem = f"BIRD refused to reconfigure: {reply.error}"
         elif missing := wanted - running:

@@ -297,7 +297,7 @@ class ManifestSource:
 
     def _settle(self, key: ObjectKey, holders: set[str]) -> None:
         """Let the last file by name decide on the object."""
-        self._changes.add(tuple(key))
+        self._changes.add((key.kind, key.namespace, key.name))
         slots = self._slots[key.kind]
         slot = (key.namespace, key.name) if key.namespace else key.name
         if holders:

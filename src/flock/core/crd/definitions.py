@@ -77,12 +77,14 @@ def _definition(
 
 def _status() -> Schema:
     """Written by the agent alone, so types are all that is said."""
-    text, number = {"type": "string"}, {"type": "integer", "format": "int64"}
-    condition = _object(["type", "status"], type=text, status=text, reason=text, message=text, lastTransitionTime=text)
+    # Nullable, because API servers that were built with a newer Go than meant for them take an empty text for null.
+    name, text = {"type": "string"}, {"type": "string", "nullable": True}
+    number = {"type": "integer", "format": "int64"}
+    condition = _object(["type", "status"], type=name, status=name, reason=text, message=text, lastTransitionTime=text)
     session = _object(
-        ["peer"], peer=text, address=text, state=text, since=text, received=number, sent=number, lastError=text
+        ["peer"], peer=name, address=text, state=text, since=text, received=number, sent=number, lastError=text
     )
-    pool = _object(["cidr"], cidr=text, size=text, used=number, cooling=number)
+    pool = _object(["cidr"], cidr=name, size=text, used=number, cooling=number)
     by_type = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return _object(
         [],

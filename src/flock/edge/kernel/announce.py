@@ -9,12 +9,12 @@ The group exists from the first pod on: turning a plain route into a group when 
 """
 
 import errno
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from flock.core.announcing import Via
 from flock.core.errors import KernelRefused
-from flock.core.naming import PROTO_ANNOUNCE, ROUTE_METRIC
+from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD, ROUTE_METRIC
 from flock.edge.kernel.podlink import packed
 from flock.edge.netlink import nexthop as n
 from flock.edge.netlink import route as r
@@ -36,18 +36,21 @@ class Changes:
     refused: dict[str, str] = field(default_factory=dict)  # interface the kernel takes no next hop on -> why
 
 
-def announce(netlink: Netlink, desired: Mapping[str, tuple[Via, ...]], *, indexes: Mapping[str, int]) -> Changes:
+def announce(
+    netlink: Netlink,
+    desired: Mapping[str, tuple[Via, ...]],
+    *,
+    indexes: Mapping[str, int],
+    lingers: Callable[[bytes], bool],
+) -> Changes:
     """Make the kernel announce exactly `desired`.  `indexes` are the links' by name; a via without one is skipped.
 
-    So is one the kernel refuses, because its pod took the link down: the other pods do not wait for it."""
+    So is one the kernel refuses, because its pod took the link down: the other pods do not wait for it.
+    What is withdrawn is delivered for a while longer, as long as `lingers(address)`: packets that routers sent before
+    they heard of it must not come back to them over the default route."""
     nexthops = {x.id: x for x in netlink.dump(n.dump_nexthops(), n.Nexthop.decode)}
     ours = {x.id: x for x in nexthops.values() if x.protocol == PROTO_ANNOUNCE}
-    routes = {
-        route.dst: route
-        for family in (w.AF_INET6, w.AF_INET)
-        for route in netlink.dump(r.dump_routes(family, protocol=PROTO_ANNOUNCE), r.Route.decode)
-        if route.nexthop
-    }
+    announced, lingering = _routes(netlink, PROTO_ANNOUNCE), _routes(netlink, PROTO_POD)
     plan = _Plan(taken=set(nexthops), singles={(x.index, x.gateway): x.id for x in ours.values() if not x.members})
     everybody = {via for vias in desired.values() for via in vias}
     changes = Changes(refused=_make_next_hops(netlink, plan, everybody, indexes))
@@ -55,11 +58,13 @@ def announce(netlink: Netlink, desired: Mapping[str, tuple[Via, ...]], *, indexe
         usable = [via for via in vias if via.interface in indexes and via.interface not in changes.refused]
         members = tuple(plan.use(indexes[via.interface], packed(via.gateway)) for via in usable)
         if members:
-            _announce_one(plan, changes, address, members, routes.pop(packed(address), None), ours)
-    for dst, route in routes.items():
-        # Named without its group: were that gone already, the kernel would call the request invalid.
-        plan.removals.append(r.delete_route(replace(route, nexthop=0)))
+            dst = packed(address)
+            _announce_one(plan, changes, address, members, announced.pop(dst, None), lingering.pop(dst, None), ours)
+    for dst, route in announced.items():
         changes.withdrawn.append(dst)
+        plan.keep_or_remove(route, ours, keep=True)
+    for dst, route in lingering.items():
+        plan.keep_or_remove(route, ours, keep=lingers(dst))
     plan.removals += [n.delete_nexthop(x.id) for x in ours.values() if x.members and x.id not in plan.used]
     plan.removals += [n.delete_nexthop(x.id) for x in ours.values() if not x.members and x.id not in plan.used]
     try:
@@ -97,21 +102,31 @@ def _announce_one(
     changes: Changes,
     address: str,
     members: tuple[int, ...],
-    route: r.Route | None,
+    announced: r.Route | None,
+    lingering: r.Route | None,
     ours: Mapping[int, n.Nexthop],
 ) -> None:
-    group = ours.get(route.nexthop) if route is not None else None
-    if route is None or group is None or route.metric != ROUTE_METRIC:
-        identifier = plan.fresh_id()
-        plan.additions.append(n.set_group(identifier, members, protocol=PROTO_ANNOUNCE))
-        plan.additions.append(r.add_route(_route(packed(address), identifier)))
-        changes.announced.append(address)
-    else:
-        identifier = group.id
-        if set(group.members) != set(members):
-            plan.additions.append(n.set_group(identifier, members, protocol=PROTO_ANNOUNCE))
-            changes.changed.append(address)
+    known = announced or lingering
+    group = ours.get(known.nexthop) if known is not None else None
+    identifier = plan.fresh_id() if group is None else group.id
     plan.used.add(identifier)
+    if group is None or set(group.members) != set(members):
+        plan.additions.append(n.set_group(identifier, members, protocol=PROTO_ANNOUNCE))
+    if group is None or announced is None or announced.metric != ROUTE_METRIC:
+        plan.additions.append(r.add_route(_route(packed(address), group=identifier, protocol=PROTO_ANNOUNCE)))
+        changes.announced.append(address)
+    elif set(group.members) != set(members):
+        changes.changed.append(address)
+
+
+def _routes(netlink: Netlink, protocol: int) -> dict[bytes, r.Route]:
+    """Ours that lead to a group, by destination."""
+    return {
+        route.dst: route
+        for family in (w.AF_INET6, w.AF_INET)
+        for route in netlink.dump(r.dump_routes(family, protocol=protocol), r.Route.decode)
+        if route.nexthop
+    }
 
 
 @dataclass(slots=True)
@@ -133,6 +148,18 @@ class _Plan:
         identifier = self.singles[index, gateway] = self.fresh_id()
         return n.add_nexthop(identifier, index=index, gateway=gateway, protocol=PROTO_ANNOUNCE)
 
+    def keep_or_remove(self, route: r.Route, ours: Mapping[int, n.Nexthop], *, keep: bool) -> None:
+        """A route that is not to be announced: `keep` it under the number that is not announced, or remove it."""
+        group = ours.get(route.nexthop)
+        if group is None or not keep:
+            # Named without its next hops: were these gone already, the kernel would call the request invalid.
+            bare = _route(route.dst, group=0, protocol=route.protocol)
+            self.removals.append(r.delete_route(replace(bare, metric=route.metric)))
+            return
+        self.used.update((group.id, *group.members))
+        if route.protocol != PROTO_POD:
+            self.removals.append(r.add_route(_route(route.dst, group=group.id, protocol=PROTO_POD)))
+
     def use(self, index: int, gateway: bytes) -> int:
         """The next hop to a pod."""
         identifier = self.singles[index, gateway]
@@ -140,12 +167,12 @@ class _Plan:
         return identifier
 
 
-def _route(address: bytes, group: int) -> r.Route:
+def _route(address: bytes, *, group: int, protocol: int) -> r.Route:
     return r.Route(
         family=r.family(address),
         dst=address,
         length=8 * len(address),
-        protocol=PROTO_ANNOUNCE,
+        protocol=protocol,
         metric=ROUTE_METRIC,
         nexthop=group,
     )

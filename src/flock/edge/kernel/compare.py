@@ -122,7 +122,7 @@ def orphans(
                 what = f"{_text(route)} dev {name}"
                 found.append(Difference(Kind.ORPHAN_ROUTE, what, repair=(r.delete_route(route),)))
     for route in observed.stray_routes:
-        if route.protocol == PROTO_POD and route.kind == w.RTN_UNICAST:
+        if route.protocol == PROTO_POD and route.kind == w.RTN_UNICAST and not route.nexthop:
             found.append(Difference(Kind.ORPHAN_ROUTE, _text(route), repair=(r.delete_route(route),)))
     return found
 

@@ -125,11 +125,17 @@ class Kernel:
     async def prepare_host_side(self, name: str) -> None:
         await self._slow.run(lambda _: prepare_host_side(str(self._sysctl), name))
 
-    async def announce(self, desired: Mapping[str, tuple[Via, ...]], *, indexes: Mapping[str, int]) -> Changes:
+    async def announce(
+        self,
+        desired: Mapping[str, tuple[Via, ...]],
+        *,
+        indexes: Mapping[str, int],
+        lingers: Callable[[bytes], bool],
+    ) -> Changes:
         """Make these the announced addresses; flows to what was withdrawn or moved are forgotten."""
 
         def work(links: PodLinks) -> Changes:
-            changes = announce(links.host, desired, indexes=indexes)
+            changes = announce(links.host, desired, indexes=indexes, lingers=lingers)
             moved = [*changes.withdrawn, *map(packed, changes.changed)]
             if moved:
                 conntrack.drop(moved, sysctl=str(self._sysctl))

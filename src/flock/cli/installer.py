@@ -1,0 +1,169 @@
+"""flock-installer: puts on a host what the container runtime and the host's own network daemons need to know of flock.
+
+The executable, and a few lines for systemd-networkd, NetworkManager and iproute2.  What is in place already is left as
+it is; what is new is complete before anybody sees it.  The network configuration of the runtime is not among it: the
+agent writes that once it can serve.
+
+Only flock's own files are replaced or removed.  The executable is recognised by the socket's default path in it, text
+files by their first line.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flock import __version__
+from flock.core.errors import FlockError
+from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD
+from flock.edge.conflist import NAME, VERSION, remove_conflist, supported_versions
+from flock.edge.placing import place
+
+MARK = "# Written by flock-installer, which writes it again and takes it away with --uninstall."
+SIGNATURE = b"/run/flock/flock.sock"  # the default that every release of the executable has in it
+
+# Pods' links are ours: a daemon that took one over would remove its addresses and routes.
+NETWORKD = """\
+[Match]
+Name=flock*
+
+[Link]
+Unmanaged=yes
+"""
+# Else a restart of networkd removes what BIRD and flock have put on the links it does manage.
+NETWORKD_ROUTES = """\
+[Network]
+ManageForeignRoutes=no
+ManageForeignNextHops=no
+"""
+NETWORK_MANAGER = """\
+[keyfile]
+unmanaged-devices+=interface-name:flock*
+"""
+RT_PROTOS = f"""\
+{PROTO_POD}\tflock-pod
+{PROTO_ANNOUNCE}\tflock-announce
+"""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    executable: Path
+    bin_dir: Path
+    conf_dir: Path
+    networkd_dir: Path | None
+    networkd_conf_dir: Path | None
+    networkmanager_dir: Path | None
+    rt_protos_dir: Path | None
+    uninstall: bool
+
+    @property
+    def target(self) -> Path:
+        return self.bin_dir / "flock"
+
+    @property
+    def texts(self) -> Iterator[tuple[Path, str]]:
+        """The text files to have, without those for which no directory was given."""
+        wanted = (
+            (self.networkd_dir, "00-flock.network", NETWORKD),
+            (self.networkd_conf_dir, "flock.conf", NETWORKD_ROUTES),
+            (self.networkmanager_dir, "flock.conf", NETWORK_MANAGER),
+            (self.rt_protos_dir, "flock.conf", RT_PROTOS),
+        )
+        return ((directory / name, f"{MARK}\n{text}") for directory, name, text in wanted if directory is not None)
+
+
+def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> Settings:
+    parser = argparse.ArgumentParser(
+        prog="flock-installer",
+        description="Puts flock's CNI executable and the drop-ins for the host's network daemons in place.",
+        epilog="Every flag can be given as an environment variable: --bin-dir as FLOCK_BIN_DIR, and so on. "
+        "An empty directory for a drop-in means none.",
+    )
+
+    def flag(name: str, default: str, text: str) -> None:
+        value = env.get("FLOCK_" + name.removeprefix("--").replace("-", "_").upper(), default)
+        parser.add_argument(name, default=value, help=f"{text} (default: {default})", metavar="PATH")
+
+    flag("--executable", "/usr/local/lib/flock/flock", "the executable to install")
+    flag("--bin-dir", "/opt/cni/bin", "where the runtime looks for CNI executables")
+    flag("--conf-dir", "/etc/cni/net.d", "where it looks for configurations; with --uninstall flock's is removed")
+    flag("--networkd-dir", "/etc/systemd/network", "for systemd-networkd: which links are not its own")
+    flag("--networkd-conf-dir", "/etc/systemd/networkd.conf.d", "for systemd-networkd: which routes are not its own")
+    flag("--networkmanager-dir", "/etc/NetworkManager/conf.d", "for NetworkManager: which links are not its own")
+    flag("--rt-protos-dir", "/etc/iproute2/rt_protos.d", "for `ip`: names of flock's route protocols")
+    parser.add_argument("--uninstall", action="store_true", help="remove what was put in place, and the configuration")
+    parser.add_argument("--version", action="version", version=f"flock-installer {__version__}")
+    given = vars(parser.parse_args(argv))
+    uninstall = given.pop("uninstall")
+    paths = {name: Path(text) if text else None for name, text in given.items()}
+    for name in ("executable", "bin_dir", "conf_dir"):
+        if paths[name] is None:
+            parser.error(f"--{name.replace('_', '-')} must not be empty")
+    return msgspec.convert({**paths, "uninstall": uninstall}, Settings)
+
+
+# --- install ------------------------------------------------------------------------------------------------
+
+
+def install(settings: Settings) -> Iterator[str]:
+    """What was done, line by line.  FlockError or OSError at the first thing that cannot be done."""
+    yield _install_executable(settings)
+    for path, text in settings.texts:
+        yield _install_text(path, text)
+
+
+def _install_executable(settings: Settings) -> str:
+    target = settings.target
+    content = settings.executable.read_bytes()
+    if target.exists() and not _is_ours(target):
+        raise FlockError(f"{target} is there and is not flock's: move it away")
+    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    written = place(target, content, mode=0o755, check=_works)
+    return f"installed {target}" if written else f"unchanged {target}"
+
+
+def _works(executable: Path) -> None:
+    """An executable for another machine, or half of one, never takes the place of one that works."""
+    if VERSION not in supported_versions(executable):
+        raise FlockError(f"{executable} does not support CNI {VERSION}")
+
+
+def _install_text(path: Path, text: str) -> str:
+    if path.exists() and not _is_ours(path):
+        return f"left alone {path}: it is not flock-installer's"
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return f"installed {path}" if place(path, text.encode()) else f"unchanged {path}"
+
+
+# --- uninstall ----------------------------------------------------------------------------------------------
+
+
+def uninstall(settings: Settings) -> Iterator[str]:
+    """The configuration goes first: from then on the runtime gives pods to another plugin, or waits for one."""
+    if remove_conflist(settings.conf_dir):
+        yield f"removed {settings.conf_dir / NAME}"
+    for path in (*(path for path, _ in settings.texts), settings.target):
+        if not path.exists():
+            continue
+        if _is_ours(path):
+            path.unlink()
+            yield f"removed {path}"
+        else:
+            yield f"left alone {path}: it is not flock-installer's"
+
+
+def _is_ours(path: Path) -> bool:
+    content = path.read_bytes()
+    return content.startswith(MARK.encode()) or (content.startswith(b"\x7fELF") and SIGNATURE in content)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    settings = parse(argv)
+    try:
+        for line in uninstall(settings) if settings.uninstall else install(settings):
+            print(line, flush=True)
+    except (FlockError, OSError) as error:
+        sys.exit(f"flock-installer: {error}")
