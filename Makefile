@@ -2,11 +2,11 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 PACKAGES := python3 python3-venv gcc musl-tools iproute2 iputils-ping nftables bird2
-TEST_PACKAGES := containerd runc containernetworking-plugins iptables
+TEST_PACKAGES := containerd runc containernetworking-plugins iptables frr gobgpd
 
 .PHONY: help build demo test bench lint clean
 help:
-	@echo "make demo    a node with pods on this machine, end to end"
+	@echo "make demo    a BGP fabric with pods and anycast on this machine, end to end"
 	@echo "make test    all checks and tests"
 	@echo "make bench   benchmarks: prints a table, writes bench/results.json"
 	@echo "make build   the CNI executable build/flock and the virtual environment .venv"

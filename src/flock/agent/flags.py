@@ -21,6 +21,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bird_dir: Path
     http: str
     sysctl_dir: Path
+    cni_conf_dir: Path | None
+    cni_bin_dir: Path
     grace: float
     cooldown: float
     log_level: str
@@ -48,6 +50,8 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
     flag("--bird-dir", default="/etc/flock/bird", text="where bird.conf lives", metavar="DIR")
     flag("--http", default="127.0.0.1:9465", text="health and status pages; empty for none", metavar="ADDRESS:PORT")
     flag("--sysctl-dir", default="/proc/sys/net", text="the host's /proc/sys/net, writable", metavar="DIR")
+    flag("--cni-conf-dir", default="", text="where to write 01-flock.conflist; empty: nowhere", metavar="DIR")
+    flag("--cni-bin-dir", default="/opt/cni/bin", text="where plugins to chain are looked for", metavar="DIR")
     flag("--grace", default="600", text="seconds until a vanished pod's addresses are freed", metavar="SECONDS")
     flag("--cooldown", default="120", text="seconds a released address rests", metavar="SECONDS")
     flag("--log-level", default="info", text="debug, info, warning or error", metavar="LEVEL")
@@ -69,6 +73,8 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
         bird_dir=Path(given.bird_dir),
         http=_endpoint(parser, given.http),
         sysctl_dir=Path(given.sysctl_dir),
+        cni_conf_dir=Path(given.cni_conf_dir) if given.cni_conf_dir else None,
+        cni_bin_dir=Path(given.cni_bin_dir),
         grace=_seconds(parser, "--grace", given.grace),
         cooldown=_seconds(parser, "--cooldown", given.cooldown),
         log_level=_level(parser, given.log_level),

@@ -36,6 +36,7 @@ from flock.core.errors import Code, FieldError, FlockError, TryAgain
 from flock.core.faults import faults
 from flock.core.ipam import Ipam
 from flock.core.model import Allocation
+from flock.edge.conflist import plugins_present, render_conflist, write_conflist
 from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
 from flock.edge.manifests import ManifestSource
@@ -243,6 +244,7 @@ class Agent:
             attachments=attachments,
             ipam=ipam,
             routing=self._routing,
+            source=self._source,
         )
 
     async def _load_store(self) -> None:
@@ -281,7 +283,26 @@ class Agent:
                 gc.collect()
                 gc.freeze()  # what exists now lives as long as the agent: no need to look at it again and again
                 log.info("ready node=%s", self._settings.node)
+                await self._write_conflist()
             await self._changed.wait()
+
+    async def _write_conflist(self) -> None:
+        """Now that ADD can be served, runtimes may find us.  The file stays when the agent goes: callers wait."""
+        directory = self._settings.cni_conf_dir
+        if directory is None:
+            return
+
+        def write() -> bool:
+            present = plugins_present(self._settings.cni_bin_dir)
+            text = render_conflist(socket=self._settings.run_dir / "flock.sock", wait=30, plugins_present=present)
+            return write_conflist(directory, text)
+
+        try:
+            if await asyncio.to_thread(write):
+                log.info("wrote conflist directory=%s", directory)
+        except (FlockError, OSError) as error:
+            log.error("could not write the conflist problem=%s", error)
+            self._failed["conflist"] = f"the conflist could not be written: {error}"
 
     # --- before the store is loaded ---
 

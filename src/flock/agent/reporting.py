@@ -5,6 +5,7 @@ mere numbers (addresses in use) at most every NUMBERS_EVERY.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from datetime import UTC, datetime
@@ -18,7 +19,9 @@ from flock.agent.routing import Routing
 from flock.core.cniargs import CniArgs
 from flock.core.errors import Code, FlockError
 from flock.core.ipam import Ipam
+from flock.edge.bird.control import BirdError
 from flock.edge.kube.writer import KubeWriter
+from flock.edge.source import Source
 
 log = logging.getLogger("report")
 
@@ -43,6 +46,7 @@ class Reporter:
         attachments: Attachments,
         ipam: Ipam,
         routing: Routing,
+        source: Source,
     ) -> None:
         self._writer = writer
         self._readiness = readiness
@@ -50,6 +54,7 @@ class Reporter:
         self._attachments = attachments
         self._ipam = ipam
         self._routing = routing
+        self._source = source
         self._since: dict[str, tuple[str, str]] = {}  # condition -> (status, when it became so)
         self._written: dict[str, Any] | None = None
         self._written_at = 0.0
@@ -85,8 +90,10 @@ class Reporter:
         self._refused = problem
 
     async def _tell_status(self) -> None:
-        if self._view.layers is None:
-            return
+        if self._view.layers is None or self._source.node_config is None:
+            return  # a node that lives on templates alone has no object to write to
+        with contextlib.suppress(BirdError):
+            await self._routing.peers()
         status = self._status()
         words = {key: value for key, value in status.items() if key not in ("pools", "pods")}
         before = {k: v for k, v in (self._written or {}).items() if k not in ("pools", "pods")}
@@ -114,7 +121,9 @@ class Reporter:
             ),
             self._condition("AddressesAvailable", not full, "Available", "PoolFull", f"full: {', '.join(full)}"),
         ]
+        generation = (self._source.node_config or {}).get("metadata", {}).get("generation")
         return {
+            **({"observedGeneration": generation} if generation else {}),
             "conditions": conditions,
             "sessions": [
                 {

@@ -1,0 +1,32 @@
+"""Write deploy/crds from src/flock/core/crd, for people and for the Helm chart: `.venv/bin/python scripts/crds.py`."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flock.core.crd import definitions
+
+DEPLOY = Path(__file__).parent.parent / "deploy"
+DIRECTORIES = (DEPLOY / "crds", DEPLOY / "helm" / "flock" / "crds")
+HEADER = "# Made by scripts/crds.py from src/flock/core/crd; change it there.\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True  # every schema is written out where it is used
+
+
+def render(definition: dict[str, Any]) -> str:
+    return HEADER + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=100_000)
+
+
+def main() -> None:
+    for directory in DIRECTORIES:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, definition in definitions().items():
+            (directory / name).write_text(render(definition))
+
+
+if __name__ == "__main__":
+    main()

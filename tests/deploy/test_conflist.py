@@ -1,0 +1,68 @@
+"""The runtime's configuration: what is in it, who may read it, when it is written."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from flock.edge.conflist import NAME, plugins_present, render_conflist, supported_versions, write_conflist
+
+EXECUTABLE = Path(__file__).parent.parent.parent / "build" / "flock"
+GOLDEN = Path(__file__).parent / "golden"
+SOCKET = Path("/run/flock/flock.sock")
+
+
+def plugin(directory: Path, name: str, *versions: str) -> None:
+    answer = json.dumps({"cniVersion": "1.0.0", "supportedVersions": versions})
+    (directory / name).write_text(f"#!/bin/sh\necho '{answer}'\n")
+    (directory / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(("name", "present"), [("alone", ()), ("chained", ("portmap", "bandwidth", "ptp"))])
+def test_the_text_is_the_golden_one(name: str, present: tuple[str, ...]) -> None:
+    text = render_conflist(socket=SOCKET, wait=30, plugins_present=present)
+    assert text == (GOLDEN / f"{name}.conflist").read_text()
+
+
+def test_the_executable_supports_every_version_it_offers() -> None:
+    conflist = json.loads(render_conflist(socket=SOCKET, wait=30, plugins_present=()))
+    assert conflist["cniVersion"] in conflist["cniVersions"]
+    assert tuple(conflist["cniVersions"]) == supported_versions(EXECUTABLE)
+
+
+def test_the_executable_takes_flocks_entry_as_its_configuration(tmp_path: Path) -> None:
+    """As a runtime makes it: the entry with the name and version of the list.  There is no agent: the answer is 11."""
+    conflist = json.loads(render_conflist(socket=tmp_path / "sock", wait=0, plugins_present=()))
+    config = conflist["plugins"][0] | {"name": conflist["name"], "cniVersion": conflist["cniVersion"]}
+    env = {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "x", "CNI_IFNAME": "eth0", "CNI_PATH": "/opt/cni/bin"}
+    run = subprocess.run([EXECUTABLE], env=env, input=json.dumps(config), capture_output=True, text=True, timeout=60)
+    assert json.loads(run.stdout)["code"] == 11
+
+
+def test_plugins_are_chained_when_they_are_there(tmp_path: Path) -> None:
+    assert plugins_present(tmp_path) == frozenset()
+    plugin(tmp_path, "portmap", "0.4.0", "1.0.0")
+    plugin(tmp_path, "ptp", "1.0.0")
+    assert plugins_present(tmp_path) == {"portmap"}
+
+
+def test_a_plugin_too_old_for_the_version_is_not_chained(tmp_path: Path) -> None:
+    plugin(tmp_path, "portmap", "0.3.1", "0.4.0")
+    plugin(tmp_path, "bandwidth", "1.0.0")
+    assert plugins_present(tmp_path) == {"bandwidth"}
+
+
+def test_a_plugin_that_cannot_be_asked_here_is_chained(tmp_path: Path) -> None:
+    (tmp_path / "portmap").write_bytes(b"\x7fELF for another libc")
+    (tmp_path / "portmap").chmod(0o755)
+    assert plugins_present(tmp_path) == {"portmap"}
+
+
+def test_it_is_written_only_when_it_differs(tmp_path: Path) -> None:
+    assert write_conflist(tmp_path, "{}\n") is True
+    inode = (tmp_path / NAME).stat().st_ino
+    assert write_conflist(tmp_path, "{}\n") is False
+    assert (tmp_path / NAME).stat().st_ino == inode
+    assert write_conflist(tmp_path, "{ }\n") is True
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]

@@ -1,0 +1,238 @@
+"""The plain manifests: no more rights than are used, no privileged container, one image, paths that fit together."""
+
+import asyncio
+import re
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import flock
+from flock.agent.flags import parse as parse_agent
+from flock.cli.installer import parse as parse_installer
+from flock.edge.kube.client import KubeClient
+from flock.edge.kube.source import KubeSource
+from flock.edge.kube.writer import KubeWriter
+
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+NAMESPACE = "flock-system"
+
+
+def documents(*names: str) -> list[dict[str, Any]]:
+    return [document for name in names for document in yaml.safe_load_all((DEPLOY / name).read_text())]
+
+
+INSTALLATION = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"]
+OBJECTS = documents(*INSTALLATION)
+DAEMON_SETS = {o["metadata"]["name"]: o for o in (*OBJECTS, *documents("uninstall.yaml")) if o["kind"] == "DaemonSet"}
+
+
+def pod(name: str) -> dict[str, Any]:
+    spec: dict[str, Any] = DAEMON_SETS[name]["spec"]["template"]["spec"]
+    return spec
+
+
+def containers(name: str) -> dict[str, dict[str, Any]]:
+    return {c["name"]: c for c in (*pod(name)["initContainers"], *pod(name)["containers"])}
+
+
+def mounts(container: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+
+
+# --- rights -------------------------------------------------------------------------------------------------
+
+
+class Recorder(KubeClient):
+    """Answers as an empty cluster would, and notes what it was asked, in RBAC's words."""
+
+    def __init__(self) -> None:
+        self.used: set[tuple[str, str, str, str]] = set()  # namespace if it is ours, group, resource, verb
+
+    def note(self, path: str, verb: str) -> None:
+        found = re.fullmatch(
+            r"/(?:api|apis/(?P<group>[^/]+))/[^/]+(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[^/?]+)"
+            r"(?:/(?P<name>[^/?]+)(?:/(?P<sub>[^/?]+))?)?(?:\?.*)?",
+            path,
+        )
+        assert found, path
+        resource = found["resource"] + (f"/{found['sub']}" if found["sub"] else "")
+        verb = "get" if verb == "list" and found["name"] else verb
+        own = NAMESPACE if found["namespace"] == NAMESPACE else ""
+        self.used.add((own, found["group"] or "", resource, verb))
+
+    async def get(self, path: str) -> bytes:
+        self.note(path, "list")
+        return b'{"metadata": {"resourceVersion": "1"}, "items": []}'
+
+    async def send(self, method: str, path: str, body: Any, *, content_type: str = "application/json") -> bytes:
+        self.note(path, {"POST": "create", "PATCH": "patch"}[method])
+        return b"{}"
+
+    async def lines(self, path: str, *, read_timeout: float) -> AsyncIterator[bytes]:
+        self.note(path, "watch")
+        await asyncio.sleep(read_timeout)
+        yield b""
+
+
+async def everything_the_agent_asks(client: Recorder) -> None:
+    source = KubeSource(client, node="node1", namespace=NAMESPACE)
+    writer = KubeWriter(client, node="node1")
+    await source.start()
+    source.watch_cluster_pods()
+    await source.secret("bgp", "tor1")
+    await source.pod("default", "web", uid="")
+    await writer.pod_event(namespace="default", name="web", uid="u", reason="r", message="m")
+    await writer.config_event(reason="r", message="m")
+    await writer.status({})
+    for _ in range(50):  # turns of the loop: every list is followed by a watch
+        await asyncio.sleep(0)
+    await source.close()
+
+
+def test_the_agent_may_do_what_it_does_and_nothing_else() -> None:
+    client = Recorder()
+    asyncio.run(everything_the_agent_asks(client))
+    granted = {
+        (role["metadata"].get("namespace", ""), group, resource, verb)
+        for role in OBJECTS
+        if role["kind"] in ("Role", "ClusterRole")
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == client.used
+
+
+def test_roles_are_bound_to_the_agent_alone() -> None:
+    for binding in (o for o in OBJECTS if o["kind"].endswith("Binding")):
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "flock-agent", "namespace": NAMESPACE}]
+        assert binding["roleRef"]["name"] == "flock-agent"
+
+
+@pytest.mark.parametrize("name", DAEMON_SETS)
+def test_no_container_is_privileged(name: str) -> None:
+    for container in containers(name).values():
+        context = container["securityContext"]
+        assert not context.get("privileged")
+        assert context["readOnlyRootFilesystem"] is True and context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"]["drop"] == ["ALL"]
+    assert not pod(name).get("hostPID") and not pod(name).get("hostIPC")
+
+
+def test_capabilities_are_those_that_are_needed() -> None:
+    added = {
+        (name, container["name"]): container["securityContext"]["capabilities"].get("add", [])
+        for name in DAEMON_SETS
+        for container in containers(name).values()
+    }
+    assert {key: caps for key, caps in added.items() if caps} == {
+        ("flock-agent", "agent"): ["NET_ADMIN", "SYS_ADMIN"],
+        ("flock-bird", "bird"): ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"],
+    }
+
+
+# --- pods ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["flock-agent", "flock-bird"])
+def test_they_run_on_labelled_nodes_whatever_their_state(name: str) -> None:
+    spec = pod(name)
+    assert spec["nodeSelector"] == {"flock.fritzlab.net/agent": ""}
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["priorityClassName"] == "system-node-critical"
+    assert spec["hostNetwork"] is True
+    assert all(container["resources"]["requests"] for container in containers(name).values())
+
+
+def test_all_use_one_image_of_this_version() -> None:
+    images = {container["image"] for name in DAEMON_SETS for container in containers(name).values()}
+    assert images == {f"localhost/flock:{flock.__version__}"}
+
+
+def test_an_agent_upgrade_does_not_restart_bird() -> None:
+    assert DAEMON_SETS["flock-bird"]["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert DAEMON_SETS["flock-agent"]["spec"]["updateStrategy"]["type"] == "RollingUpdate"
+
+
+def test_the_agents_settings_lead_to_what_is_mounted() -> None:
+    agent = containers("flock-agent")["agent"]
+    env = {entry["name"]: entry.get("value", "node1") for entry in agent["env"]}
+    settings = parse_agent([], env)
+    have = mounts(agent)
+    for path in (settings.state_dir, settings.run_dir, settings.bird_dir, settings.sysctl_dir):
+        assert str(path) in have and not have[str(path)].get("readOnly")
+    volumes = {volume["name"]: volume["hostPath"]["path"] for volume in pod("flock-agent")["volumes"]}
+    # The executable runs on the host, BIRD in another pod: both are told paths as the agent sees them.
+    for path, mount in have.items():
+        expected = "/proc/sys/net" if mount["name"] == "sysctl" else path
+        assert volumes[mount["name"]] == expected
+    assert have["/run/netns"]["mountPropagation"] == "HostToContainer"
+    for probe, page in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        http = agent[probe]["httpGet"]
+        assert f"{http['host']}:{http['port']}" == settings.http and http["path"] == page
+
+
+@pytest.mark.parametrize(("name", "container"), [("flock-agent", "installer"), ("flock-uninstall", "uninstall")])
+def test_the_installers_directories_are_the_hosts(name: str, container: str) -> None:
+    settings = parse_installer([], {})
+    wanted = {str(settings.bin_dir), *(str(path.parent) for path, _ in settings.texts)}
+    wanted |= {str(settings.conf_dir)} if name == "flock-uninstall" else set()
+    assert set(mounts(containers(name)[container])) == wanted
+    volumes = {volume["name"]: volume["hostPath"]["path"] for volume in pod(name)["volumes"]}
+    assert all(volumes[m["name"]] == path for path, m in mounts(containers(name)[container]).items())
+
+
+def test_the_installer_finds_the_executable_where_the_image_has_it() -> None:
+    assert f"/context/flock {parse_installer([], {}).executable}" in (DEPLOY / "Dockerfile").read_text()
+
+
+def test_bird_and_agent_share_socket_and_file() -> None:
+    settings = parse_agent(["--node=node1"], {})
+    bird = containers("flock-bird")["bird"]
+    control = str(settings.run_dir / "bird.ctl")
+    assert bird["command"] == ["bird", "-f", "-R", "-c", str(settings.bird_dir / "bird.conf"), "-s", control]
+    assert bird["lifecycle"]["preStop"]["exec"]["command"] == ["birdc", "-s", control, "graceful", "restart"]
+    assert {str(settings.run_dir), str(settings.bird_dir)} == set(mounts(bird))
+
+
+# --- bootstrap ----------------------------------------------------------------------------------------------
+
+
+def bootstrap_script(directory: Path, source: Path) -> str:
+    script: str = containers("flock-bird")["bootstrap"]["command"][-1]
+    return script.replace("/etc/flock/bird", str(directory)).replace("/bootstrap/", f"{source}/")
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> Path:
+    (config,) = (o["data"]["bird.conf"] for o in OBJECTS if o["kind"] == "ConfigMap")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "bird.conf").write_text(config)
+    (tmp_path / "bird").mkdir()
+    script = bootstrap_script(tmp_path / "bird", tmp_path / "source")
+    (tmp_path / "script").write_text(script)
+    return tmp_path
+
+
+def test_bird_takes_the_bootstrap_file(bootstrap: Path) -> None:
+    subprocess.run(["sh", "-e", bootstrap / "script"], check=True)
+    assert [path.name for path in (bootstrap / "bird").iterdir()] == ["bird.conf"]
+    assert (bootstrap / "bird/bird.conf").stat().st_mode & 0o777 == 0o600
+    subprocess.run(["/usr/sbin/bird", "-p", "-c", bootstrap / "bird/bird.conf"], check=True)
+
+
+def test_a_file_that_is_there_stays(bootstrap: Path) -> None:
+    (bootstrap / "bird/bird.conf").write_text("# the agent's\n")
+    subprocess.run(["sh", "-e", bootstrap / "script"], check=True)
+    assert (bootstrap / "bird/bird.conf").read_text() == "# the agent's\n"
+
+
+def test_an_earlier_attempt_that_was_cut_short_does_no_harm(bootstrap: Path) -> None:
+    (bootstrap / "bird/.bird.conf.bootstrap").write_text("half")
+    subprocess.run(["sh", "-e", bootstrap / "script"], check=True)
+    assert "protocol device" in (bootstrap / "bird/bird.conf").read_text()
