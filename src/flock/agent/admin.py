@@ -9,9 +9,11 @@ from flock.agent.attachments import Attachments
 from flock.agent.checking import Checker
 from flock.agent.healing import Healer
 from flock.agent.nodeview import NodeView
+from flock.agent.policies import Policies
 from flock.agent.readiness import Readiness
 from flock.agent.routing import Routing
 from flock.core.cni import Request
+from flock.core.errors import FieldError
 from flock.core.ipam import Ipam
 from flock.core.model import Allocation, Pod, own_annotations
 from flock.edge.bird.control import BirdError
@@ -32,6 +34,7 @@ class Admin:
         checker: Checker,
         routing: Routing,
         announcer: Announcer,
+        policies: Policies,
     ) -> None:
         self._readiness = readiness
         self._view = view
@@ -42,6 +45,7 @@ class Admin:
         self._checker = checker
         self._routing = routing
         self._announcer = announcer
+        self._policies = policies
 
     async def status(self, _: Request) -> dict[str, Any]:
         entries = self._attachments.store.entries.values()
@@ -54,11 +58,15 @@ class Admin:
                 "dead": len(self._healer.dead),
             },
             "pools": [use._asdict() for use in self._ipam.use(self._view.aggregates, time.time())],
-            "problems": [{"where": p.where, "message": p.message} for p in self._source.problems],
+            "problems": [
+                *({"where": p.where, "message": p.message} for p in self._source.problems),
+                *({"where": where, "message": message} for where, message in self._policies.problems.items()),
+            ],
             "repairs": dict(self._healer.repairs),
             "sessions": await self._sessions(),
             "announced": sorted(self._announcer.announced),
             "withdrawn": self._announcer.withdrawn,
+            "policies": len(self._policies.index.policies),
         }
 
     async def _sessions(self) -> list[dict[str, Any]]:
@@ -115,6 +123,18 @@ class Admin:
             "origins": layers.origins if layers else {},
         }
 
+    async def policy_why(self, request: Request) -> dict[str, Any]:
+        source, destination, port = _parameters(request, "source", "destination", "port/protocol")
+        return self._policies.why(source, destination, port, node_addresses=self._view.facts.own)
+
+    async def policy_show(self, request: Request) -> dict[str, Any]:
+        (pod,) = _parameters(request, "pod")
+        return self._policies.show(pod)
+
+    async def policy_drops(self, request: Request) -> list[dict[str, Any]]:
+        (after,) = _parameters(request, "after")
+        return self._policies.drops(after=int(after) if after.isdecimal() else 0)
+
     async def drain(self, request: Request) -> list[dict[str, Any]]:
         """Withdraw all anycast of this node until undrained; tells what became of it."""
         await self._announcer.drain()
@@ -123,6 +143,13 @@ class Admin:
     async def undrain(self, request: Request) -> list[dict[str, Any]]:
         await self._announcer.undrain()
         return await self.anycast(request)
+
+
+def _parameters(request: Request, *names: str) -> list[str]:
+    given = request.args.split("\n")
+    if len(given) != len(names):
+        raise FieldError("args", f"expected {', '.join(names)}")
+    return given
 
 
 def _changed(allocation: Allocation, pod: Pod) -> list[str]:

@@ -1,7 +1,7 @@
 """Attaching and detaching containers: the one place that writes the store, the address book and pods' links.
 
-Attach:  pick addresses -> mark `pending` -> link, addresses, routes, up -> `committed` on disk.
-Detach:  mark `pending` -> link deleted -> entry gone from the disk, addresses cooling.
+Attach:  pick addresses -> mark `pending` -> rules -> link, addresses, routes, up -> `committed` on disk.
+Detach:  mark `pending` -> link deleted -> rules gone -> entry gone from the disk, addresses cooling.
 
 So whatever dies when, a `committed` entry is in the kernel (invariant 5), an address never reaches the kernel before
 it is on record (invariant 1), and what is `pending` is finished or undone by the next ADD, DEL or start (invariant 2).
@@ -21,10 +21,11 @@ import msgspec
 from flock.agent.locks import KeyedLocks
 from flock.agent.nodeview import NodeView
 from flock.agent.podinfo import PodInfo
+from flock.agent.policies import Policies
 from flock.core.errors import AddressInUse, Code, FlockError, TryAgain
 from flock.core.faults import Point, faults
 from flock.core.ipam import Address, Ipam
-from flock.core.model import Allocation, Released
+from flock.core.model import Allocation, Pod, Released
 from flock.core.naming import format_mac, host_interface, pod_mac
 from flock.edge.kernel.netns import netns_id
 from flock.edge.kernel.podlink import host_name
@@ -47,12 +48,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attachments:
-    def __init__(self, *, store: Store, ipam: Ipam, kernel: Kernel, view: NodeView) -> None:
+    def __init__(self, *, store: Store, ipam: Ipam, kernel: Kernel, view: NodeView, policies: Policies) -> None:
         self.store = store
         self.locks = KeyedLocks()
         self._ipam = ipam
         self._kernel = kernel
         self._view = view
+        self._policies = policies
         self._names: dict[str, str] = {host_name(a): a.container_id for a in store.entries.values()}
         # Links of committed pods by index.  A detachment takes its link out first, so events about a link that is
         # still in here are somebody else's doing.
@@ -111,7 +113,7 @@ class Attachments:
         allocation = await self._allocate(asked, pod)
         try:
             faults.reach(Point.ADD_PICKED)
-            return await self._set_up(allocation)
+            return await self._set_up(allocation, pod.object)
         except BaseException:
             await self._undo(allocation)
             raise
@@ -128,7 +130,7 @@ class Attachments:
             mtu=self._view.mtu,
             state="pending",
         )
-        return await self._set_up(allocation)
+        return await self._set_up(allocation, None)
 
     async def _allocate(self, asked: Asked, pod: PodInfo) -> Allocation:
         """Reserve everything in memory, or nothing."""
@@ -207,11 +209,13 @@ class Attachments:
             raise TryAgain(f"address {address} is still being released by container {holder}")
         await detaching
 
-    async def _set_up(self, pending: Allocation) -> Allocation:
+    async def _set_up(self, pending: Allocation, pod: Pod | None) -> Allocation:
         """From a pending allocation to a committed one.  On failure the caller decides what stays."""
         self._names[pending.host_interface] = cid = pending.container_id
         self.store.mark(pending)
         faults.reach(Point.ADD_PENDING)
+        await self._policies.admit(pending, pod=pod)
+        faults.reach(Point.ADD_RULES)
         link = await self._kernel.attach(
             pending,
             announced=self._view.announced(pending),
@@ -228,6 +232,7 @@ class Attachments:
         """A failed ADD leaves nothing; if even that fails, a pending entry that ADD, DEL or start resolves."""
         try:
             await self._kernel.detach(allocation)
+            await self._policies.release(allocation)
             await self.store.forget(allocation.container_id, released=())
         except (FlockError, OSError) as error:
             log.error("could not undo a failed ADD container=%s problem=%s", allocation.container_id, error)
@@ -259,6 +264,7 @@ class Attachments:
             del self.links[index]
         await self._kernel.detach(known)
         faults.reach(Point.DEL_UNLINKED)
+        await self._policies.release(known)
         now = time.time()
         carried = (*known.held, *known.anycast)
         cooling = {a for a in carried if ":" not in a or (a == known.ip6 and known.cools6)}

@@ -23,6 +23,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sysctl_dir: Path
     cni_conf_dir: Path | None
     cni_bin_dir: Path
+    strict: bool
+    antispoofing: bool
     grace: float
     cooldown: float
     log_level: str
@@ -52,6 +54,8 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
     flag("--sysctl-dir", default="/proc/sys/net", text="the host's /proc/sys/net, writable", metavar="DIR")
     flag("--cni-conf-dir", default="", text="where to write 01-flock.conflist; empty: nowhere", metavar="DIR")
     flag("--cni-bin-dir", default="/opt/cni/bin", text="where plugins to chain are looked for", metavar="DIR")
+    flag("--strict", default="off", text="on: every new deny cuts established connections too", metavar="on|off")
+    flag("--antispoofing", default="on", text="off: pods may send from any address", metavar="on|off")
     flag("--grace", default="600", text="seconds until a vanished pod's addresses are freed", metavar="SECONDS")
     flag("--cooldown", default="120", text="seconds a released address rests", metavar="SECONDS")
     flag("--log-level", default="info", text="debug, info, warning or error", metavar="LEVEL")
@@ -75,10 +79,18 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
         sysctl_dir=Path(given.sysctl_dir),
         cni_conf_dir=Path(given.cni_conf_dir) if given.cni_conf_dir else None,
         cni_bin_dir=Path(given.cni_bin_dir),
+        strict=_switch(parser, "--strict", given.strict),
+        antispoofing=_switch(parser, "--antispoofing", given.antispoofing),
         grace=_seconds(parser, "--grace", given.grace),
         cooldown=_seconds(parser, "--cooldown", given.cooldown),
         log_level=_level(parser, given.log_level),
     )
+
+
+def _switch(parser: argparse.ArgumentParser, name: str, text: str) -> bool:
+    if text not in ("on", "off"):
+        parser.error(f"{name}: {text!r} is neither on nor off")
+    return text == "on"
 
 
 def _seconds(parser: argparse.ArgumentParser, name: str, text: str) -> float:

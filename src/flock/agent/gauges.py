@@ -4,11 +4,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
+
 from flock.agent.announcer import Announcer
 from flock.agent.attachments import Attachments
 from flock.agent.healing import Healer
 from flock.agent.metrics import Metrics, Sample
 from flock.agent.nodeview import NodeView
+from flock.agent.policies import Policies
 from flock.agent.readiness import Readiness
 from flock.agent.routing import Routing
 from flock.core.ipam import Ipam
@@ -26,6 +29,7 @@ def register(
     healer: Healer,
     routing: Routing,
     announcer: Announcer,
+    policies: Policies,
 ) -> None:
     def pools() -> Iterable[tuple[str, int, int, int]]:
         return [(u.cidr, u.size, u.used, u.cooling) for u in ipam.use(view.aggregates, time.time())]
@@ -36,6 +40,10 @@ def register(
 
     def one(value: float) -> list[Sample]:
         return [({}, value)]
+
+    def dropped() -> list[Sample]:
+        counted = msgspec.to_builtins(policies.counted) if policies.counted else {}
+        return [({"what": what}, float(number)) for what, number in counted.items() if isinstance(number, int)]
 
     add = metrics.add
     add("flock_ready", "gauge", "1 if ADD can be served.", lambda: one(readiness.report().ready))
@@ -64,3 +72,9 @@ def register(
     )
     add("flock_anycast_announced", "gauge", "Addresses announced here.", lambda: one(len(announcer.announced)))
     add("flock_announcer_runs_total", "counter", "Reconciles of what is announced.", lambda: one(announcer.runs))
+    add("flock_policies", "gauge", "NetworkPolicies known.", lambda: one(len(policies.index.policies)))
+    add("flock_policies_refused", "gauge", "NetworkPolicies refused.", lambda: one(len(policies.index.problems)))
+    add("flock_rules_in_force", "gauge", "1 while the rules are as they should be.", lambda: one(not policies.problem))
+    add("flock_rules_transactions_total", "counter", "Changes of rules.", lambda: one(policies.transactions))
+    add("flock_rules_repairs_total", "counter", "Rules made anew.", lambda: one(policies.repairs))
+    add("flock_dropped_packets", "gauge", "Packets dropped since the rules were last made anew.", dropped)

@@ -28,6 +28,7 @@ from flock.agent.flags import Settings, parse
 from flock.agent.healing import Healer
 from flock.agent.metrics import Metrics
 from flock.agent.nodeview import NodeView
+from flock.agent.policies import Policies
 from flock.agent.readiness import Readiness
 from flock.agent.routing import Routing
 from flock.agent.verbs import PATIENCE, Verbs
@@ -55,7 +56,23 @@ LAST_CALLS = 10.0  # how long calls under way may take when the agent is told to
 
 
 # Calls that wait for the agent to be able to answer them; the others say at once what is missing.
-WAITING = ("ADD", "DEL", "CHECK", "GC", "pods", "check", "repair", "bgp", "anycast", "config", "drain", "undrain")
+WAITING = (
+    "ADD",
+    "DEL",
+    "CHECK",
+    "GC",
+    "pods",
+    "check",
+    "repair",
+    "bgp",
+    "anycast",
+    "config",
+    "drain",
+    "undrain",
+    "policy.why",
+    "policy.show",
+    "policy.drops",
+)
 
 
 class Agent:
@@ -77,6 +94,12 @@ class Agent:
             bird_dir=settings.bird_dir,
             control_socket=settings.run_dir / "bird.ctl",
         )
+        self._policies = Policies(
+            source=self._source,
+            allocations=lambda: self._store.entries.values(),
+            strict=settings.strict,
+            antispoofing=settings.antispoofing,
+        )
         self._announcer: Announcer | None = None
         self._failed: dict[str, str] = {}
         self._readiness.degraded_by(lambda: "; ".join(self._failed.values()))
@@ -86,6 +109,7 @@ class Agent:
         self._readiness.requires(self._source_problem)
         self._readiness.requires(self._config_problem)
         self._readiness.requires(lambda: self._view.kernel_problem, pods_suffer=True)
+        self._readiness.requires(lambda: self._policies.problem, pods_suffer=True)
         self._readiness.requires(lambda: "" if self._healed else "the first look at the kernel is not over yet")
         self._readiness.degraded_by(lambda: self._view.config_problem if self._view.config else "")
         self._readiness.degraded_by(lambda: self._store.last_error)
@@ -158,7 +182,9 @@ class Agent:
         await self._load_store()
         ipam = Ipam(cooldown=self._settings.cooldown)
         ipam.seed(self._store.entries.values(), self._store.released)
-        attachments = Attachments(store=self._store, ipam=ipam, kernel=self._kernel, view=self._view)
+        policies = self._policies
+        attachments = Attachments(store=self._store, ipam=ipam, kernel=self._kernel, view=self._view, policies=policies)
+        policies.interface_name = lambda index: attachments.links.get(index, str(index))
         healer = Healer(attachments=attachments, kernel=self._kernel, view=self._view, grace=self._settings.grace)
         checker = Checker(attachments=attachments, healer=healer, kernel=self._kernel, source=self._source)
         announcer = self._announcer = Announcer(
@@ -179,6 +205,7 @@ class Agent:
             view=self._view,
             checker=checker,
             readiness=self._readiness,
+            policies=policies,
             add_failed=reporter.add_failed if reporter else None,
         )
         admin = Admin(
@@ -191,6 +218,7 @@ class Agent:
             checker=checker,
             routing=self._routing,
             announcer=announcer,
+            policies=policies,
         )
         gauges.register(
             self._metrics,
@@ -202,12 +230,14 @@ class Agent:
             healer=healer,
             routing=self._routing,
             announcer=announcer,
+            policies=policies,
         )
         self._rpc.handlers = _handlers(verbs, admin)
         self._view.subscribe(healer.trigger)
         self._view.subscribe(announcer.trigger)
         self._view.subscribe(self._routing.trigger)
         self._source.subscribe(announcer.trigger)
+        self._source.subscribe(policies.trigger)
         attachments.subscribe(lambda allocation: _settled(allocation, announcer, healer, self._view))
         healer.subscribe(announcer.trigger)
         async with asyncio.TaskGroup() as tasks:
@@ -216,6 +246,7 @@ class Agent:
                 "source": lambda: self._follow_source(healer, announcer),
                 "healing": healer.run,
                 "announcing": announcer.run,
+                "policies": policies.run,
             }
             if reporter is not None:
                 parts["reporting"] = reporter.run
@@ -276,7 +307,11 @@ class Agent:
         while True:
             self._changed.clear()
             await self._view.take_in()
+            if self._source.network_policies:
+                self._source.watch_cluster_pods()
             if self._view.config is not None and self._source.synced and not self._healed:
+                if not await self._enforce():
+                    continue
                 await healer.heal()
                 announcer.begin()
                 self._healed = True
@@ -285,6 +320,16 @@ class Agent:
                 log.info("ready node=%s", self._settings.node)
                 await self._write_conflist()
             await self._changed.wait()
+
+    async def _enforce(self) -> bool:
+        """Rules first: a link that is healed may carry packets at once."""
+        try:
+            await self._policies.begin()
+        except FlockError as error:
+            self._policies.problem = error.msg
+            await asyncio.sleep(RETRY)
+            return False
+        return True
 
     async def _write_conflist(self) -> None:
         """Now that ADD can be served, runtimes may find us.  The file stays when the agent goes: callers wait."""
@@ -385,6 +430,9 @@ def _handlers(verbs: Verbs, admin: Admin) -> dict[str, Handler]:
         "bgp": admin.bgp,
         "anycast": admin.anycast,
         "config": admin.config,
+        "policy.why": admin.policy_why,
+        "policy.show": admin.policy_show,
+        "policy.drops": admin.policy_drops,
         "drain": admin.drain,
         "undrain": admin.undrain,
     }

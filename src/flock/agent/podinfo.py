@@ -33,6 +33,7 @@ class PodInfo(msgspec.Struct, frozen=True, kw_only=True):
     ip_algo: tuple[Field, ...]
     app: str
     image: str
+    object: Pod | None
 
     def compose(self, prefix: IPv6Network, container_id: str) -> int | None:
         """The ip-algo address in `prefix` with instance nibble 0; None for a random one."""
@@ -59,9 +60,10 @@ async def learn(
     facts: NodeFacts,
     args: CniArgs,
     annotations: Mapping[str, str] | None,
+    needs_labels: bool,
 ) -> PodInfo:
     """Raises AnnotationError or NotGranted for what the pod's owner can fix, TryAgain for what time may."""
-    pod = await _find(source, args, annotations, config.annotations)
+    pod = await _find(source, args, annotations, config.annotations, needs_labels=needs_labels)
     if annotations is None:
         annotations = pod.annotations if pod else NO_MAP
     request = parse_annotations(
@@ -84,16 +86,22 @@ async def learn(
         ip_algo=ip_algo,
         app=app_name(pod) if pod else args.name,
         image=image_ref(pod) if pod else "",
+        object=pod,
     )
 
 
 async def _find(
-    source: Source, args: CniArgs, annotations: Mapping[str, str] | None, node_annotations: Mapping[str, str]
+    source: Source,
+    args: CniArgs,
+    annotations: Mapping[str, str] | None,
+    node_annotations: Mapping[str, str],
+    *,
+    needs_labels: bool,
 ) -> Pod | None:
     """The pod object.  Waited for only where something is needed that did not come with the request."""
     if not args.name:
         return None
-    if annotations is not None and source.requires_pods:
+    if annotations is not None and source.requires_pods and not needs_labels:
         fields, _ = resolve_ip_algo(annotations, node_annotations)
         if Field.APP not in fields and Field.IMAGE not in fields:
             return source.pods.get((args.namespace, args.name))

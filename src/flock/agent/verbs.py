@@ -11,6 +11,7 @@ from flock.agent.attachments import Asked, Attachments
 from flock.agent.checking import Checker
 from flock.agent.nodeview import NodeView
 from flock.agent.podinfo import PodInfo, learn
+from flock.agent.policies import Policies
 from flock.agent.readiness import Readiness
 from flock.core.cni import NetConf, Request, parse_net_conf, render_result
 from flock.core.cniargs import CniArgs, parse_cni_args
@@ -38,6 +39,7 @@ class Verbs:
         view: NodeView,
         checker: Checker,
         readiness: Readiness,
+        policies: Policies,
         add_failed: Callable[[CniArgs, FlockError], None] | None = None,
     ) -> None:
         self._attachments = attachments
@@ -45,6 +47,7 @@ class Verbs:
         self._view = view
         self._checker = checker
         self._readiness = readiness
+        self._policies = policies
         self._add_failed = add_failed
 
     async def add(self, request: Request) -> dict[str, Any]:
@@ -77,6 +80,7 @@ class Verbs:
             facts=self._view.facts,
             args=args,
             annotations=conf.pod_annotations,
+            needs_labels=self._policies.undecided(args.namespace),
         )
 
     async def delete(self, request: Request) -> None:

@@ -13,13 +13,13 @@ class AgentError(Exception):
     """The agent could not be reached, or refused."""
 
 
-def ask(run_dir: Path, op: str) -> Any:
+def ask(run_dir: Path, op: str, *parameters: str) -> Any:
     path = run_dir / "flock.sock"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(TIMEOUT)
             connection.connect(str(path))
-            connection.sendall(msgspec.json.encode({"op": op}) + b"\n")
+            connection.sendall(msgspec.json.encode({"op": op, "args": "\n".join(parameters)}) + b"\n")
             answer = b""
             while chunk := connection.recv(1 << 20):
                 answer += chunk

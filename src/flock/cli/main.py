@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from flock import __version__
-from flock.cli import lab
+from flock.cli import lab, policy
 from flock.cli.asking import AgentError, ask
 from flock.cli.tables import table
 
@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     command("config", _config, "the configuration in force on this node, and where each value came from")
     command("drain", _drain, "withdraw all anycast of this node until undrain; sessions and pods stay")
     command("undrain", _undrain, "announce this node's anycast again")
+    policy.add_commands(commands)
     lab.add_commands(commands)
     return parser
 

@@ -17,6 +17,7 @@ class Point(StrEnum):
     ADD_PICKED = "add.picked"  # addresses chosen in memory
     ADD_LINK = "add.link"  # the veth exists, bare
     ADD_PENDING = "add.pending"  # the pending entry is on disk
+    ADD_RULES = "add.rules"  # the pod's rules are in force
     ADD_HOST_SIDE = "add.host-side"  # the host side is up and routed
     ADD_POD_SIDE = "add.pod-side"  # the pod side is complete
     ADD_COMMITTED = "add.committed"  # the committed entry is on disk, nobody was told

@@ -77,10 +77,10 @@ class RpcServer:
         self._on_call(request.op if request.op in self.handlers else "UNKNOWN", code, elapsed)
         log.info(
             "call op=%s container=%s ifname=%s netns=%s ms=%.1f code=%d%s",
-            request.op,
-            request.container_id or "-",
-            request.ifname or "-",
-            request.netns or "-",
+            _shown(request.op),
+            _shown(request.container_id),
+            _shown(request.ifname),
+            _shown(request.netns),
             elapsed * 1000,
             code,
             f" msg={response['error']['msg']!r}" if code else "",
@@ -146,6 +146,11 @@ class _Connection(asyncio.Protocol):
     def _give_up(self, why: str) -> None:
         log.warning("closed connection reason=%s bytes=%d", why, len(self._buffer))
         self._transport.abort()
+
+
+def _shown(text: str) -> str:
+    """Fit for a log line, whoever sent it."""
+    return (text if text.isprintable() else ascii(text))[:200] or "-"
 
 
 def _line(response: dict[str, Any]) -> bytes:

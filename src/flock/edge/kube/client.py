@@ -113,9 +113,7 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]
     return status, headers
 
 
-async def _chunks(
-    reader: asyncio.StreamReader, headers: Mapping[str, str], *, patience: float
-) -> AsyncIterator[bytes]:
+async def _chunks(reader: asyncio.StreamReader, headers: Mapping[str, str], *, patience: float) -> AsyncIterator[bytes]:
     """The body in pieces as they come; each may take `patience` to arrive."""
     if headers.get("transfer-encoding") == "chunked":
         while True:

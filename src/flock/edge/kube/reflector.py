@@ -67,7 +67,7 @@ class Lost(Exception):
 
 class Reflector(Generic[T]):
     """`objects` is the last good state, changed only between two turns of the loop.  `changed(key)` runs for each
-    object that was added, changed or removed; `synced` is set after the first full list, `healthy` while a watch is
+    object that was added, changed or removed, `on_sync` after the first full list; `healthy` while a watch is
     established."""
 
     def __init__(
@@ -77,6 +77,7 @@ class Reflector(Generic[T]):
         decode: Callable[[bytes], T],
         *,
         changed: Callable[[Key], None],
+        on_sync: Callable[[], None],
         selector: Mapping[str, str] | None = None,
         refused: Callable[[Key, str], None] | None = None,
     ) -> None:
@@ -89,6 +90,7 @@ class Reflector(Generic[T]):
         self._client = client
         self._decode = decode
         self._changed = changed
+        self._on_sync = on_sync
         self._refused = refused
         self._selector = dict(selector or {})
         self._version = ""
@@ -145,7 +147,9 @@ class Reflector(Generic[T]):
         self._version = version
         self.lists += 1
         self.problem = ""
-        self.synced.set()
+        if not self.synced.is_set():
+            self.synced.set()
+            self._on_sync()
 
     # --- watching ---
 

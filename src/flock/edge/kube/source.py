@@ -77,7 +77,15 @@ class KubeSource:
             self._changes.add((kind, *key))
             self._notify_soon()
 
-        return Reflector(self._client, path, decode, changed=changed, selector=selector, refused=refused)
+        return Reflector(
+            self._client,
+            path,
+            decode,
+            changed=changed,
+            on_sync=self._notify_soon,
+            selector=selector,
+            refused=refused,
+        )
 
     # --- Source ---
 
@@ -213,5 +221,3 @@ def _trimmed(metadata: Metadata) -> Metadata:
         annotations=annotations or None,
         labels=labels or None,
     )
-
-

@@ -1,0 +1,299 @@
+"""NetworkPolicy in force: objects in, rules in the kernel.
+
+Events are taken into the index as they come and put into force in batches: whoever needs a change in force waits for
+the next transaction, and all who wait share it.  A new pod's rules are there before its link comes up (invariant 3).
+Until the first full picture is known, nothing is touched: what an earlier life of the agent put into force stays.
+Whenever a transaction fails, or somebody else changes our tables, the whole ruleset is made anew in one transaction.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from flock.core.errors import FlockError, KernelRefused
+from flock.core.model import NO_MAP, Allocation, Pod
+from flock.core.policy.explain import describe, parse_port, why
+from flock.core.policy.facts import local_pod, pod_facts, pod_ports
+from flock.core.policy.index import PolicyIndex
+from flock.core.policy.numbers import Numbers
+from flock.core.policy.render import Ruleset
+from flock.edge.kernel.podlink import host_name
+from flock.edge.nft import observe
+from flock.edge.nft.apply import Nft
+from flock.edge.nft.connections import numbers_in_use
+from flock.edge.nft.drops import Drop, Drops
+from flock.edge.nft.watch import Watch
+from flock.edge.source import ChangeKey, Source
+
+log = logging.getLogger("policy")
+
+LOOK_EVERY = 120.0  # a comparison of everything that is in force; events tell most of what happens between
+COUNT_EVERY = 30.0  # how old the number of dropped packets may be
+RETRY = 1.0
+REMEMBERED_DROPS = 1000
+
+
+class Policies:
+    def __init__(
+        self, *, source: Source, allocations: Callable[[], Iterable[Allocation]], strict: bool, antispoofing: bool
+    ) -> None:
+        self.index = PolicyIndex()
+        self.problem = "the rules are not in force yet"
+        self.transactions = 0
+        self.repairs = 0
+        self.dropped = 0  # that were told, at a limited rate
+        self.counted: observe.Counted | None = None  # all of them
+        self._source = source
+        self._allocations = allocations
+        self._strict, self._antispoofing = strict, antispoofing
+        self._rules: Ruleset | None = None
+        self._nft: Nft | None = None
+        self._behind = True  # the kernel has not, or not surely, what the ruleset says
+        self._waiting: list[asyncio.Future[None]] = []
+        self._dirty = asyncio.Event()
+        self._drops: deque[dict[str, Any]] = deque(maxlen=REMEMBERED_DROPS)
+        self._numbers = Numbers()
+
+    # --- for ADD and DEL ---
+
+    async def admit(self, allocation: Allocation, *, pod: Pod | None) -> None:
+        """Put a pod's rules into force.  `pod` is its object where ADD has found it, ahead of the watch perhaps.
+
+        KernelRefused if that cannot be done: then it must not come up."""
+        self._set_local(allocation, pod)
+        try:
+            await self._in_force()
+        except FlockError as error:
+            self.index.drop_local(host_name(allocation))
+            raise KernelRefused(
+                f"the pod's rules cannot be put into force: {error.msg}",
+                details="a pod without its rules would be open; the runtime tries again",
+            ) from None
+
+    async def release(self, allocation: Allocation) -> None:
+        """The link is gone.  Leftover rules harm nobody and go with the next transaction if this one fails."""
+        if self._rules is None or host_name(allocation) not in self.index.locals:
+            return
+        self.index.drop_local(host_name(allocation))
+        try:
+            await self._in_force()
+        except FlockError as error:
+            log.error("could not remove rules pod=%s problem=%s", allocation.pod, error)
+
+    def _set_local(self, allocation: Allocation, pod: Pod | None) -> None:
+        pod = pod or self._source.pods.get((allocation.namespace, allocation.pod_name))
+        # Without its object a pod may be anything; a container that need not have one has no labels.
+        unknown = self._source.requires_pods and bool(allocation.pod_name)
+        labels = pod.labels if pod else (None if unknown else NO_MAP)
+        named = msgspec.structs.replace(allocation, host_interface=host_name(allocation))
+        self.index.set_local(local_pod(named, labels=labels, ports=pod_ports(pod) if pod else ()))
+
+    def undecided(self, namespace: str) -> bool:
+        """Do policies make it necessary to know the labels of a pod in this namespace?"""
+        return any(key[0] == namespace for key in self.index.policies)
+
+    # --- following the cluster ---
+
+    def trigger(self) -> None:
+        self._dirty.set()
+
+    async def begin(self) -> None:
+        """The first full picture is there: take all of it in, and put it into force in one transaction."""
+        if self._nft is None:
+            watch = Watch(on_change=self._tampered)
+            watch.start()
+            self._nft = Nft(watch=watch)
+            known = await self._nft.ask(observe.numbers)
+            self._numbers = Numbers(known, start=random.randint(1, 0xFFFF))
+            self._rules = Ruleset(self._numbers, strict=self._strict, antispoofing=self._antispoofing)
+        self._take_in(self._everything())
+        for allocation in self._allocations():
+            self._set_local(allocation, None)
+        await self._in_force()
+        self._start_listening()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        looked = time.monotonic()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._dirty.wait(), COUNT_EVERY)
+            self._dirty.clear()
+            if self._rules is None:
+                continue
+            try:
+                if time.monotonic() - looked > LOOK_EVERY:
+                    looked = time.monotonic()
+                    await self._compare()
+                await self._in_force()
+                await self._count()
+            except FlockError:
+                await asyncio.sleep(RETRY)
+                self._dirty.set()
+
+    def _everything(self) -> set[ChangeKey]:
+        self._source.drain_changes()
+        found: set[ChangeKey] = {("Namespace", "", name) for name in self._source.namespaces}
+        found |= {("NetworkPolicy", *key) for key in self._source.network_policies}
+        return found | {("Pod", *key) for key in self._source.cluster_pods}
+
+    def _take_in(self, changes: Iterable[ChangeKey]) -> None:
+        for kind, namespace, name in changes:
+            if kind == "Pod":
+                pod = self._source.cluster_pods.get((namespace, name))
+                if pod is None:
+                    self.index.drop_pod((namespace, name))
+                else:
+                    self.index.set_pod(pod_facts(pod))
+            elif kind == "Namespace":
+                known = self._source.namespaces.get(name)
+                if known is None:
+                    self.index.drop_namespace(name)
+                else:
+                    self.index.set_namespace(name, known.labels)
+            elif kind == "NetworkPolicy":
+                policy = self._source.network_policies.get((namespace, name))
+                if policy is None:
+                    self.index.drop_policy((namespace, name))
+                else:
+                    self.index.set_policy(policy)
+                    self._source.watch_cluster_pods()
+
+    # --- into the kernel ---
+
+    async def _in_force(self) -> None:
+        """Return once everything known at the time of the call is in force."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(done)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().create_task(self._transact())
+        await done
+
+    async def _transact(self) -> None:
+        """One transaction for all who wait; those who come meanwhile get the next one."""
+        await asyncio.sleep(0)  # callers of the same turn of the loop share it
+        waiting, failure = list(self._waiting), None
+        try:
+            await self._apply()
+        except (FlockError, OSError) as error:
+            self._behind = True
+            failure = error if isinstance(error, FlockError) else KernelRefused(str(error))
+            if failure.msg != self.problem:
+                log.error("rules not in force problem=%s", failure.msg)
+            self.problem = failure.msg
+        except Exception as error:
+            log.exception("rules not in force")
+            self._behind = True
+            failure = KernelRefused(f"internal error: {error!r}")
+        self._waiting = self._waiting[len(waiting) :]
+        if self._waiting:
+            asyncio.get_running_loop().create_task(self._transact())
+        for done in waiting:
+            if done.cancelled():
+                continue
+            if failure is None:
+                done.set_result(None)
+            else:
+                done.set_exception(failure)
+
+    async def _apply(self) -> None:
+        if self._rules is None or self._nft is None:
+            raise KernelRefused("the first full picture of the cluster is not known yet")
+        self._take_in(self._source.drain_changes())
+        change = self.index.commit()
+        if self._behind:
+            await self._nft.run(self._rules.full(self.index.compiled))
+        else:
+            transaction = self._rules.transaction(change)
+            self._behind = True  # until it is known to have succeeded
+            await self._nft.apply(transaction)
+        self._behind = False
+        self.problem = ""
+        self.transactions += 1
+        if self._numbers.crowded:
+            await self._retire_numbers()
+
+    async def _retire_numbers(self) -> None:
+        """Numbers of earlier connections that no connection has any more can be given out again."""
+        assert self._rules is not None and self._nft is not None
+        in_use = await asyncio.to_thread(numbers_in_use)
+        earlier = {number for number in range(1, 0x10000) if number not in in_use}
+        await self._nft.apply(self._rules.retire(earlier))
+
+    def _tampered(self) -> None:
+        """Somebody else changed our tables, or we do not know."""
+        log.warning("our tables were changed by somebody else, making them anew")
+        self.repairs += 1
+        self._behind = True
+        self._dirty.set()
+
+    async def _count(self) -> None:
+        assert self._nft is not None
+        self.counted = await self._nft.ask(observe.dropped)
+
+    async def _compare(self) -> None:
+        assert self._rules is not None and self._nft is not None
+        if self._behind:
+            return
+        expected = self._rules.expected(self.index.compiled)
+        if await self._nft.ask(observe.observe) != expected:
+            self._tampered()
+
+    # --- telling ---
+
+    def why(self, source: str, destination: str, port: str, *, node_addresses: Collection[Any]) -> dict[str, Any]:
+        """FieldError for a question that makes no sense."""
+        protocol, number = parse_port(port)
+        answers = why(
+            self.index,
+            source=source,
+            destination=destination,
+            protocol=protocol,
+            port=number,
+            node_addresses=tuple(node_addresses),
+        )
+        return {"answers": msgspec.to_builtins(answers), "text": "\n".join(map(str, answers))}
+
+    def show(self, pod: str) -> dict[str, Any]:
+        answers = describe(self.index, pod)
+        return {"answers": msgspec.to_builtins(answers), "text": "\n".join(map(str, answers))}
+
+    def drops(self, *, after: int) -> list[dict[str, Any]]:
+        return [drop for drop in self._drops if drop["number"] > after]
+
+    @property
+    def problems(self) -> dict[str, str]:
+        return {f"NetworkPolicy {'/'.join(key)}": problem for key, problem in self.index.problems.items()}
+
+    def _start_listening(self) -> None:
+        try:
+            Drops(on_drop=self._on_drop).start()
+        except (FlockError, OSError) as error:  # enforcement does not depend on it
+            log.warning("drops are not shown problem=%s", error)
+
+    def _on_drop(self, drop: Drop) -> None:
+        self.dropped += 1
+        interface = self.interface_name(drop.interface)
+        local = self.index.locals.get(interface)
+        self._drops.append(
+            {
+                "number": self.dropped,
+                "at": time.time(),
+                "what": drop.what,
+                "pod": local.pod.pod if local else interface,
+                "source": str(drop.source or ""),
+                "destination": str(drop.destination or ""),
+                "protocol": drop.protocol,
+                "port": drop.port,
+                "policies": drop.policies,
+            }
+        )
+
+    interface_name: Callable[[int], str] = staticmethod(str)  # set by whoever knows the links' indexes

@@ -1,0 +1,157 @@
+"""A strict policy's new deny cuts established connections: exactly those now denied, whoever of the two sends."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from playground import FAMILIES, WAIT, Playground, addresses, compiled, group, interface, policy, received, subject
+
+from flock.core.policy.compiled import Change, Membership, Peers, PortRange, Rule
+from flock.core.policy.render import Ruleset
+from flock.edge.nft.connections import numbers_in_use
+
+FRIENDS = group("app=friend")
+STRICT = policy("in", ingress=[Rule(peers=Peers(groups=(FRIENDS,)), any_port=True)], strict=True)
+LENIENT = policy("in", ingress=[Rule(peers=Peers(groups=(FRIENDS,)), any_port=True)])
+
+
+class Stream:
+    """A connection on which only the server sends."""
+
+    def __init__(self, ground: Playground, *, client: int, server: int, family: str, port: int = 80) -> None:
+        with ground.place(server).socket(family, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("", port))
+            listener.listen()
+            self.client = ground.keep(ground.place(client).socket(family, socket.SOCK_STREAM))
+            self.client.connect((ground.at(server, family), port))
+            self.server = ground.keep(listener.accept()[0])
+        self._sent = 0
+
+    def flows(self) -> bool:
+        """Does what the server sends now arrive?"""
+        self._sent += 1
+        text = b"%06d" % self._sent
+        self.server.send(text)
+        self.client.settimeout(WAIT)
+        try:
+            return self.client.recv(1000).endswith(text)
+        except TimeoutError:
+            return False
+
+
+class Datagrams:
+    """A UDP flow on which, after a first question, only the server sends."""
+
+    def __init__(self, ground: Playground, *, client: int, server: int, family: str, port: int = 53) -> None:
+        self.client, self.server = ground.udp(client, family), ground.udp(server, family, port)
+        self.client.sendto(b"?", (ground.at(server, family), port))
+        self.server.settimeout(2)
+        _, self._asker = self.server.recvfrom(10)
+
+    def flows(self) -> bool:
+        self.server.sendto(b"x", self._asker)
+        return received(self.client)
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield request.param
+
+
+@pytest.mark.parametrize("kind", [Stream, Datagrams])
+def test_a_strict_deny_cuts_the_denied_server_only_stream_and_no_other(
+    ground: Playground, family: str, kind: type[Stream] | type[Datagrams]
+) -> None:
+    ground.load(compiled([subject(1), subject(2), subject(3)], [], {FRIENDS: addresses(2)}))
+    friend = kind(ground, client=2, server=1, family=family, port=81)
+    stranger = kind(ground, client=3, server=1, family=family, port=82)
+    outsider = kind(ground, client=0, server=1, family=family, port=83)
+    own = kind(ground, client=1, server=3, family=family, port=84)
+    theirs = kind(ground, client=3, server=2, family=family, port=85)
+    streams = (friend, stranger, outsider, own, theirs)
+    assert [s.flows() for s in streams] == [True] * 5
+    ground.change(Change(policies=(STRICT,), subjects=(subject(1, ingress="in", egress=""),)))
+    # Pod 1 may open nothing any more, but no *strict* policy says so: what it had opened goes on.
+    for _ in range(2):
+        assert [s.flows() for s in streams] == [True, False, False, True, True]
+
+
+def test_a_lenient_deny_cuts_nothing(ground: Playground, family: str) -> None:
+    ground.load(compiled([subject(1), subject(3)], []))
+    stream = Stream(ground, client=3, server=1, family=family)
+    ground.change(Change(policies=(LENIENT,), subjects=(subject(1, ingress="in"),)))
+    assert stream.flows()
+
+
+def test_what_a_strict_policy_still_allows_survives_later_lenient_denies(ground: Playground) -> None:
+    ground.load(compiled([subject(1), subject(2), subject(3)], [], {FRIENDS: addresses(2)}))
+    stream = Stream(ground, client=2, server=1, family="6")
+    ground.change(Change(policies=(STRICT,), subjects=(subject(1, ingress="in"),)))
+    assert stream.flows()
+    ground.change(Change(policies=(policy("in", ingress=[]),)))
+    assert stream.flows(), "it was judged again once, and is established with the new number"
+
+
+def test_a_peer_that_leaves_the_group_of_a_strict_policy_is_cut(ground: Playground, family: str) -> None:
+    ground.load(compiled([subject(1, ingress="in"), subject(2), subject(3)], [STRICT], {FRIENDS: addresses(2, 3)}))
+    leaving = Stream(ground, client=2, server=1, family=family, port=81)
+    staying = Stream(ground, client=3, server=1, family=family, port=82)
+    ground.change(Change(dropped=(Membership(FRIENDS, frozenset(addresses(2))),)))
+    assert [s.flows() for s in (leaving, staying)] == [False, True]
+
+
+def test_a_strict_egress_policy_cuts_what_the_pod_opened(ground: Playground, family: str) -> None:
+    ground.load(compiled([subject(1), subject(2), subject(3)], [], {FRIENDS: addresses(2)}))
+    to_port_80 = Rule(peers=Peers(groups=(FRIENDS,)), any_port=False, ports=(PortRange("TCP", 80, 80),))
+    allowed = Stream(ground, client=1, server=2, family=family, port=80)
+    other_port = Stream(ground, client=1, server=2, family=family, port=81)
+    other_pod = Stream(ground, client=1, server=3, family=family, port=82)
+    taken = Stream(ground, client=3, server=1, family=family, port=83)
+    ground.change(
+        Change(
+            policies=(policy("out", egress=[to_port_80], strict=True),),
+            subjects=(subject(1, egress="out"),),
+        )
+    )
+    assert [s.flows() for s in (allowed, other_port, other_pod, taken)] == [True, False, False, True]
+
+
+def test_when_the_strict_policy_goes_idle_connections_go_on(ground: Playground) -> None:
+    ground.load(compiled([subject(1), subject(2)], []))
+    stream = Stream(ground, client=2, server=1, family="6")
+    ground.change(Change(policies=(STRICT,), subjects=(subject(1, ingress="in"),)))
+    ground.change(Change(removed_policies=(STRICT.key,), subjects=(subject(1),)))
+    assert stream.flows(), "nobody forbids it any more"
+
+
+def test_earlier_numbers_are_forgotten_once_no_connection_carries_them(ground: Playground) -> None:
+    ground.load(compiled([subject(1), subject(2)], [], {FRIENDS: addresses(2)}))
+    idle = Stream(ground, client=2, server=1, family="6")
+    ground.change(Change(policies=(STRICT,), subjects=(subject(1, ingress="in"),)))
+    (first,) = ground.numbers.of(interface(1)).destination.earlier
+    with ground.node.inside():
+        assert first in numbers_in_use()
+    assert idle.flows()
+    with ground.node.inside():
+        unused = {first} - numbers_in_use()
+    assert unused == {first}
+    transaction = ground.ruleset.retire(unused)
+    ground.do(lambda nft: nft.apply(transaction))
+    assert ground.numbers.of(interface(1)).destination.earlier == ()
+    assert "replies-class" not in ground.listing()
+    assert idle.flows()
+
+
+def test_where_all_policies_are_strict_a_removed_allow_cuts_and_without_the_flag_it_does_not(
+    ground: Playground, family: str
+) -> None:
+    friendly, closed = LENIENT, policy("closed", ingress=[])
+    state = compiled([subject(1, ingress="closed,in"), subject(2)], [friendly, closed], {FRIENDS: addresses(2)})
+    removal = Change(removed_policies=(friendly.key,), subjects=(subject(1, ingress="closed"),))
+    for strict in (False, True):
+        ground.ruleset = Ruleset(ground.numbers, strict=strict)
+        ground.load(state)
+        stream = Stream(ground, client=2, server=1, family=family, port=81 + strict)
+        ground.change(removal)
+        assert stream.flows() is not strict

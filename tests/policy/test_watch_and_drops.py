@@ -1,0 +1,135 @@
+"""Somebody else's changes to our tables are noticed at once, our own are not; drops are told as they happen."""
+
+import asyncio
+import socket
+from ipaddress import ip_address
+
+import pytest
+from playground import FAMILIES, Playground, addresses, compiled, group, interface, policy, subject
+from test_elements import CHANGES, STATE
+
+from flock.core.errors import KernelRefused
+from flock.core.policy.compiled import Change, Peers, Rule
+from flock.edge.nft import observe
+from flock.edge.nft.apply import Nft
+from flock.edge.nft.drops import Drop, Drops
+from flock.edge.nft.watch import Watch
+
+FOREIGN_CHANGES = [
+    "flush ruleset",
+    "delete table inet flock",
+    "delete table arp flock",
+    "flush chain inet flock egress",
+    "flush set inet flock pods",
+    "insert rule inet flock ingress accept",
+    "delete element inet flock egress { flock00000001 }",
+]
+
+
+@pytest.mark.parametrize("command", FOREIGN_CHANGES)
+def test_a_foreign_change_is_noticed_and_a_full_script_heals_it(ground: Playground, command: str) -> None:
+    async def scenario() -> None:
+        noticed = asyncio.Event()
+        watch = Watch(on_change=noticed.set)
+        watch.start()
+        nft = Nft(watch=watch)
+        try:
+            await nft.run(ground.ruleset.full(STATE))
+            await nft.apply(ground.ruleset.transaction(CHANGES[0]))
+            await asyncio.sleep(0.05)
+            assert not noticed.is_set(), "our own"
+            ground.node.execute("nft", command)
+            await asyncio.wait_for(noticed.wait(), 5)
+            await nft.run(ground.ruleset.full(STATE))
+            assert await nft.ask(observe.observe) == ground.ruleset.expected(STATE)
+            noticed.clear()
+            ground.node.execute("nft", "add table inet theirs; add chain inet theirs c; flush table inet theirs")
+            await asyncio.sleep(0.05)
+            assert not noticed.is_set(), "not about us"
+        finally:
+            nft.close()
+            watch.close()
+
+    with ground.node.inside():
+        asyncio.run(scenario())
+
+
+def watch_drops(ground: Playground, traffic: object, *, expected: int) -> list[Drop]:
+    async def scenario() -> list[Drop]:
+        seen: list[Drop] = []
+        done = asyncio.Event()
+
+        def on_drop(drop: Drop) -> None:
+            seen.append(drop)
+            if len(seen) >= expected:
+                done.set()
+
+        drops = Drops(on_drop=on_drop)
+        drops.start()
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, traffic)  # type: ignore[arg-type]
+            await asyncio.wait_for(done.wait(), 5)
+        finally:
+            drops.close()
+        return seen
+
+    with ground.node.inside():
+        return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_drop_tells_pod_peer_port_and_the_policies_that_isolate(ground: Playground, family: str) -> None:
+    friends = group("app=friend")
+    web = policy("web", ingress=[Rule(peers=Peers(groups=(friends,)), any_port=True)])
+    ground.load(compiled([subject(1, ingress="web"), subject(2, egress="")], [web], {friends: addresses(2)}))
+    with ground.node.inside():
+        index = {name: socket.if_nametoindex(name) for name in (interface(1), interface(2))}
+
+    def traffic() -> None:
+        ground.connects(0, 1, family, 8080)
+        ground.reaches(2, 0, family, 53)
+
+    seen = watch_drops(ground, traffic, expected=2)
+    first, last = seen[0], seen[-1]
+    assert (first.what, first.policies, first.protocol, first.port) == ("ingress", "default/web", "TCP", 8080)
+    assert (first.source, first.destination) == tuple(ip_address(ground.at(who, family)) for who in (0, 1))
+    assert first.interface == index[interface(1)]
+    assert (last.what, last.policies, last.protocol, last.port) == ("egress", "undecided", "UDP", 53)
+    assert last.interface == index[interface(2)]
+    counted = ground.do(lambda nft: nft.ask(observe.dropped))
+    assert counted.ingress >= 1
+    assert counted.egress == 1
+
+
+def test_a_flood_of_drops_is_counted_in_full_and_told_in_part(ground: Playground) -> None:
+    ground.load(compiled([subject(1, ingress="")], []))
+
+    def traffic() -> None:
+        with ground.place(0).socket("6") as client:
+            for _ in range(500):
+                client.sendto(b"x", (ground.at(1, "6"), 80))
+
+    seen = watch_drops(ground, traffic, expected=20)
+    assert len(seen) < 100
+    assert ground.do(lambda nft: nft.ask(observe.dropped)).ingress == 500
+
+
+def test_only_one_can_listen(ground: Playground) -> None:
+    async def scenario() -> None:
+        drops = Drops(on_drop=lambda _: None)
+        drops.start()
+        try:
+            with pytest.raises(KernelRefused, match="NFLOG group 133"):
+                Drops(on_drop=lambda _: None)
+        finally:
+            drops.close()
+
+    with ground.node.inside():
+        asyncio.run(scenario())
+
+
+def test_a_change_with_nothing_in_it_does_nothing(ground: Playground) -> None:
+    ground.load(STATE)
+    transaction = ground.change(Change())
+    assert not transaction.script
+    assert not transaction.operations
