@@ -4,48 +4,27 @@ import time
 from typing import Any
 
 import flock
-from flock.agent.announcer import Announcer
-from flock.agent.attachments import Attachments
-from flock.agent.checking import Checker
-from flock.agent.healing import Healer
-from flock.agent.nodeview import NodeView
-from flock.agent.policies import Policies
+from flock.agent.parts import Parts
 from flock.agent.readiness import Readiness
-from flock.agent.routing import Routing
 from flock.core.cni import Request
 from flock.core.errors import FieldError
-from flock.core.ipam import Ipam
 from flock.core.model import Allocation, Pod, own_annotations
 from flock.edge.bird.control import BirdError
 from flock.edge.kernel.podlink import host_name
-from flock.edge.source import Source
 
 
 class Admin:
-    def __init__(
-        self,
-        *,
-        readiness: Readiness,
-        view: NodeView,
-        source: Source,
-        attachments: Attachments,
-        ipam: Ipam,
-        healer: Healer,
-        checker: Checker,
-        routing: Routing,
-        announcer: Announcer,
-        policies: Policies,
-    ) -> None:
-        self._readiness = readiness
-        self._view = view
-        self._source = source
-        self._attachments = attachments
-        self._ipam = ipam
-        self._healer = healer
-        self._checker = checker
-        self._routing = routing
-        self._announcer = announcer
-        self._policies = policies
+    def __init__(self, parts: Parts) -> None:
+        self._readiness = parts.readiness
+        self._view = parts.view
+        self._source = parts.source
+        self._attachments = parts.attachments
+        self._ipam = parts.ipam
+        self._healer = parts.healer
+        self._checker = parts.checker
+        self._routing = parts.routing
+        self._announcer = parts.announcer
+        self._policies = parts.policies
 
     async def status(self, _: Request) -> dict[str, Any]:
         entries = self._attachments.store.entries.values()

@@ -6,6 +6,7 @@ the next change comes is followed by exactly one more.  BIRD sees the routes com
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Iterable, Set
@@ -63,7 +64,8 @@ class Announcer:
             await self._dirty.wait()
             self._dirty.clear()
             if not await self.reconcile():
-                await asyncio.sleep(RETRY)
+                with contextlib.suppress(TimeoutError):  # what one pod cannot have keeps no other waiting
+                    await asyncio.wait_for(self._dirty.wait(), RETRY)
                 self._dirty.set()
 
     async def reconcile(self) -> bool:

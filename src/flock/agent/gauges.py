@@ -6,31 +6,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from flock.agent.announcer import Announcer
-from flock.agent.attachments import Attachments
-from flock.agent.healing import Healer
 from flock.agent.metrics import Metrics, Sample
-from flock.agent.nodeview import NodeView
-from flock.agent.policies import Policies
-from flock.agent.readiness import Readiness
-from flock.agent.routing import Routing
-from flock.core.ipam import Ipam
-from flock.edge.source import Source
+from flock.agent.parts import Parts
 
 
-def register(
-    metrics: Metrics,
-    *,
-    readiness: Readiness,
-    view: NodeView,
-    source: Source,
-    attachments: Attachments,
-    ipam: Ipam,
-    healer: Healer,
-    routing: Routing,
-    announcer: Announcer,
-    policies: Policies,
-) -> None:
+def register(metrics: Metrics, parts: Parts) -> None:
+    view, source, attachments, ipam = parts.view, parts.source, parts.attachments, parts.ipam
+    readiness, healer, routing = parts.readiness, parts.healer, parts.routing
+    announcer, policies = parts.announcer, parts.policies
+
     def pools() -> Iterable[tuple[str, int, int, int]]:
         return [(u.cidr, u.size, u.used, u.cooling) for u in ipam.use(view.aggregates, time.time())]
 

@@ -12,16 +12,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flock import __version__
-from flock.agent.attachments import Attachments
-from flock.agent.nodeview import NodeView
-from flock.agent.readiness import Readiness
-from flock.agent.routing import Routing
+from flock.agent.parts import Parts
 from flock.core.cniargs import CniArgs
 from flock.core.errors import Code, FlockError
-from flock.core.ipam import Ipam
 from flock.edge.bird.control import BirdError
 from flock.edge.kube.writer import KubeWriter
-from flock.edge.source import Source
 
 log = logging.getLogger("report")
 
@@ -37,24 +32,15 @@ REASONS = {
 
 
 class Reporter:
-    def __init__(
-        self,
-        *,
-        writer: KubeWriter,
-        readiness: Readiness,
-        view: NodeView,
-        attachments: Attachments,
-        ipam: Ipam,
-        routing: Routing,
-        source: Source,
-    ) -> None:
+    def __init__(self, parts: Parts, writer: KubeWriter) -> None:
         self._writer = writer
-        self._readiness = readiness
-        self._view = view
-        self._attachments = attachments
-        self._ipam = ipam
-        self._routing = routing
-        self._source = source
+        self._readiness = parts.readiness
+        self._view = parts.view
+        self._attachments = parts.attachments
+        self._ipam = parts.ipam
+        self._routing = parts.routing
+        self._source = parts.source
+        self._policies = parts.policies
         self._since: dict[str, tuple[str, str]] = {}  # condition -> (status, when it became so)
         self._written: dict[str, Any] | None = None
         self._written_at = 0.0
@@ -118,6 +104,9 @@ class Reporter:
                 "NoSessionsWanted" if no_bgp else "Established",
                 "SessionDown",
                 f"down: {', '.join(down)}" if down else self._routing.bird_problem,
+            ),
+            self._condition(
+                "PolicyEnforced", not self._policies.problem, "InForce", "NotInForce", self._policies.problem
             ),
             self._condition("AddressesAvailable", not full, "Available", "PoolFull", f"full: {', '.join(full)}"),
         ]

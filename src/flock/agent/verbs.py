@@ -7,18 +7,14 @@ from typing import Any
 
 import msgspec
 
-from flock.agent.attachments import Asked, Attachments
-from flock.agent.checking import Checker
-from flock.agent.nodeview import NodeView
+from flock.agent.attachments import Asked
+from flock.agent.parts import Parts
 from flock.agent.podinfo import PodInfo, learn
-from flock.agent.policies import Policies
-from flock.agent.readiness import Readiness
 from flock.core.cni import NetConf, Request, parse_net_conf, render_result
 from flock.core.cniargs import CniArgs, parse_cni_args
 from flock.core.errors import Code, FieldError, FlockError, TryAgain
 from flock.core.model import Allocation
 from flock.edge.kernel.podlink import host_name
-from flock.edge.source import Source
 
 log = logging.getLogger("cni")
 
@@ -31,23 +27,13 @@ PATIENCE = 3.0
 
 
 class Verbs:
-    def __init__(
-        self,
-        *,
-        attachments: Attachments,
-        source: Source,
-        view: NodeView,
-        checker: Checker,
-        readiness: Readiness,
-        policies: Policies,
-        add_failed: Callable[[CniArgs, FlockError], None] | None = None,
-    ) -> None:
-        self._attachments = attachments
-        self._source = source
-        self._view = view
-        self._checker = checker
-        self._readiness = readiness
-        self._policies = policies
+    def __init__(self, parts: Parts, *, add_failed: Callable[[CniArgs, FlockError], None] | None = None) -> None:
+        self._attachments = parts.attachments
+        self._source = parts.source
+        self._view = parts.view
+        self._checker = parts.checker
+        self._readiness = parts.readiness
+        self._policies = parts.policies
         self._add_failed = add_failed
 
     async def add(self, request: Request) -> dict[str, Any]:

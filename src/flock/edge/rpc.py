@@ -32,13 +32,19 @@ _encoder = msgspec.json.Encoder()
 
 
 class RpcServer:
-    """`handlers` maps an op to its handler and may be replaced at any time; calls under way keep theirs.
-    `on_call(op, code, seconds)` runs after each call."""
+    """`handlers` maps an op to its handler, `otherwise` takes every other op (None: it is unknown); both may be
+    replaced at any time, calls under way keep theirs.  `on_call(op, code, seconds)` runs after each call."""
 
     def __init__(
-        self, path: Path, handlers: Mapping[str, Handler], *, on_call: Callable[[str, int, float], None]
+        self,
+        path: Path,
+        handlers: Mapping[str, Handler],
+        *,
+        otherwise: Handler | None,
+        on_call: Callable[[str, int, float], None],
     ) -> None:
         self.handlers = handlers
+        self.otherwise = otherwise
         self._on_call = on_call
         self.calls: set[asyncio.Task[None]] = set()
         self._path = path
@@ -89,7 +95,7 @@ class RpcServer:
 
     async def _call(self, request: Request) -> tuple[dict[str, Any], int]:
         try:
-            handler = self.handlers.get(request.op)
+            handler = self.handlers.get(request.op) or self.otherwise
             if handler is None:
                 raise FlockError(f"op: unknown operation {request.op!r}", code=Code.INVALID_ENVIRONMENT)
             result = await handler(request)

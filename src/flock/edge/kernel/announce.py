@@ -70,8 +70,16 @@ def announce(
     try:
         netlink.run(plan.additions)
     finally:  # what is withdrawn does not wait for what cannot be announced
-        netlink.run(plan.removals, ignore=GONE)
+        _withdraw(netlink, plan)
     return changes
+
+
+def _withdraw(netlink: Netlink, plan: "_Plan") -> None:
+    try:
+        netlink.run(list(plan.kept.values()))
+    except KernelRefused:  # the pods went meanwhile and took their next hops along: there is nobody to deliver to
+        netlink.run([_delete(dst, protocol=PROTO_ANNOUNCE, metric=ROUTE_METRIC) for dst in plan.kept], ignore=GONE)
+    netlink.run(plan.removals, ignore=GONE)
 
 
 def _make_next_hops(netlink: Netlink, plan: "_Plan", vias: Set[Via], indexes: Mapping[str, int]) -> dict[str, str]:
@@ -135,6 +143,7 @@ class _Plan:
     singles: dict[tuple[int, bytes], int]
     used: set[int] = field(default_factory=set)
     additions: list[r.Request] = field(default_factory=list)
+    kept: dict[bytes, r.Request] = field(default_factory=dict)  # withdrawn, but still delivered
     removals: list[r.Request] = field(default_factory=list)
     next_id: int = FIRST_ID
 
@@ -151,14 +160,12 @@ class _Plan:
     def keep_or_remove(self, route: r.Route, ours: Mapping[int, n.Nexthop], *, keep: bool) -> None:
         """A route that is not to be announced: `keep` it under the number that is not announced, or remove it."""
         group = ours.get(route.nexthop)
-        if group is None or not keep:
-            # Named without its next hops: were these gone already, the kernel would call the request invalid.
-            bare = _route(route.dst, group=0, protocol=route.protocol)
-            self.removals.append(r.delete_route(replace(bare, metric=route.metric)))
+        if group is None or not keep or route.metric != ROUTE_METRIC:
+            self.removals.append(_delete(route.dst, protocol=route.protocol, metric=route.metric))
             return
         self.used.update((group.id, *group.members))
         if route.protocol != PROTO_POD:
-            self.removals.append(r.add_route(_route(route.dst, group=group.id, protocol=PROTO_POD)))
+            self.kept[route.dst] = r.add_route(_route(route.dst, group=group.id, protocol=PROTO_POD))
 
     def use(self, index: int, gateway: bytes) -> int:
         """The next hop to a pod."""
@@ -176,3 +183,8 @@ def _route(address: bytes, *, group: int, protocol: int) -> r.Route:
         metric=ROUTE_METRIC,
         nexthop=group,
     )
+
+
+def _delete(address: bytes, *, protocol: int, metric: int) -> r.Request:
+    """Names no next hops: were these gone already, the kernel would call the request invalid."""
+    return r.delete_route(replace(_route(address, group=0, protocol=protocol), metric=metric))

@@ -1,0 +1,336 @@
+"""The agent's life: from nothing to serving, in the order in which its parts become able to work, and to a quiet end.
+
+The socket is there first, and calls wait on it; then the store is read, what an earlier life left half done is undone,
+and DEL, CHECK and GC are served; ADD is served once the first listing, a valid NodeConfig, the rules and forwarding are
+there.  Nothing that may heal ends the agent: it waits, says why, and goes on.  SIGTERM ends it and touches no pod.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import gc
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from flock.agent import gauges
+from flock.agent.admin import Admin, base_status
+from flock.agent.attachments import Attachments
+from flock.agent.flags import Settings
+from flock.agent.metrics import Metrics
+from flock.agent.nodeview import NodeView
+from flock.agent.pages import pages
+from flock.agent.parts import Parts, assemble
+from flock.agent.policies import Policies
+from flock.agent.readiness import Readiness
+from flock.agent.routing import Routing
+from flock.agent.verbs import PATIENCE, Verbs
+from flock.core.cni import Request
+from flock.core.errors import Code, FieldError, FlockError, TryAgain
+from flock.core.ipam import Ipam
+from flock.edge.conflist import plugins_present, render_conflist, write_conflist
+from flock.edge.http import HttpServer
+from flock.edge.kernel.threads import Kernel
+from flock.edge.rpc import Handler, RpcServer
+from flock.edge.source import Source
+from flock.edge.store import Store
+
+if TYPE_CHECKING:
+    from flock.agent.reporting import Reporter
+    from flock.edge.kube.writer import KubeWriter
+
+log = logging.getLogger("agent")
+
+RETRY = 1.0  # between attempts at what a human has to mend (a missing directory, a broken state file)
+LAST_CALLS = 10.0  # how long calls under way may take when the agent is told to stop
+
+
+class Agent:
+    def __init__(self, settings: Settings, source: Source, writer: "KubeWriter | None") -> None:
+        self._settings = settings
+        self._source = source
+        self._writer = writer
+        self._readiness = Readiness()
+        self._metrics = Metrics()
+        self._store = Store(
+            settings.state_dir, node=settings.node, cooldown=settings.cooldown, marks=settings.run_dir / "pending"
+        )
+        self._store_problem = "the state file is not loaded yet"
+        self._kernel = Kernel(sysctl=settings.sysctl_dir)
+        self._view = NodeView(node=settings.node, source=source, kernel=self._kernel)
+        control = settings.run_dir / "bird.ctl"
+        self._routing = Routing(view=self._view, source=source, bird_dir=settings.bird_dir, control_socket=control)
+        self._policies = Policies(
+            source=source,
+            allocations=lambda: self._store.entries.values(),
+            strict=settings.strict,
+            antispoofing=settings.antispoofing,
+        )
+        self._parts: Parts | None = None
+        self._healed = False
+        self._failed: dict[str, str] = {}
+        self._changed = asyncio.Event()
+        self._rpc = RpcServer(
+            settings.run_dir / "flock.sock",
+            {"STATUS": self._not_available, "status": self._short_status},
+            otherwise=self._wait_for_handler,
+            on_call=self._count,
+        )
+        self._declare_readiness()
+
+    def _declare_readiness(self) -> None:
+        requires, degraded_by = self._readiness.requires, self._readiness.degraded_by
+        requires(lambda: self._store_problem)
+        requires(self._source_problem)
+        requires(self._config_problem)
+        requires(lambda: self._view.kernel_problem, pods_suffer=True)
+        requires(lambda: self._policies.problem, pods_suffer=True)
+        requires(lambda: "" if self._healed else "the first look at the kernel is not over yet")
+        degraded_by(lambda: self._view.config_problem if self._view.config else "")
+        degraded_by(lambda: self._store.last_error)
+        degraded_by(lambda: self._routing.conf_problem)
+        degraded_by(lambda: self._routing.bird_problem if self._view.speaks else "")
+        degraded_by(lambda: "; ".join(self._failed.values()))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        lock = await self._lock_run_dir()
+        http = await self._listen()
+        self._source.subscribe(self._changed.set)
+        self._routing.start()
+        await self._source.start()
+        work = asyncio.create_task(self._work())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        log.info("stopping")
+        await self._rpc.stop(LAST_CALLS)
+        if self._parts is not None:
+            await self._parts.announcer.leave()
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work  # an unexpected end of the work is an error to show
+        if http is not None:
+            http.close()
+        await self._source.close()
+        await self._store.close()
+        self._kernel.close()
+        os.close(lock)
+
+    async def _lock_run_dir(self) -> int:
+        """An agent that is still there keeps its socket: wait for its end, as in an upgrade that overlaps."""
+        directory = self._settings.run_dir
+        try:
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise FieldError("--run-dir", f"cannot use {directory}: {error.strerror}") from None
+        told = False
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return lock
+            except BlockingIOError:
+                if not told:
+                    log.warning("waiting for another agent to leave run_dir=%s", directory)
+                    told = True
+                await asyncio.sleep(RETRY)
+
+    async def _listen(self) -> HttpServer | None:
+        await self._rpc.start()
+        if not self._settings.http:
+            return None
+        status = lambda: base_status(self._settings.node, self._readiness)  # noqa: E731
+        http = HttpServer(self._settings.http, pages(self._readiness, self._metrics, status=status))
+        try:
+            await http.start()
+        except OSError as error:  # pods matter more than the status page
+            self._failed["http"] = f"cannot listen on --http {self._settings.http}: {error.strerror}"
+            log.error("%s", self._failed["http"])
+            return None
+        return http
+
+    async def _work(self) -> None:
+        await self._load_store()
+        parts = self._parts = assemble(
+            self._settings,
+            readiness=self._readiness,
+            source=self._source,
+            view=self._view,
+            store=self._store,
+            kernel=self._kernel,
+            policies=self._policies,
+            routing=self._routing,
+        )
+        await self._resolve_pending(parts.attachments)
+        self._readiness.degraded_by(lambda: parts.healer.last_error)
+        self._readiness.degraded_by(lambda: parts.announcer.last_error)
+        self._readiness.degraded_by(lambda: _full_pools(parts.ipam, parts.view))
+        gauges.register(self._metrics, parts)
+        reporter = self._reporter(parts)
+        self._rpc.otherwise = None
+        self._rpc.handlers = _handlers(Verbs(parts, add_failed=reporter.add_failed if reporter else None), Admin(parts))
+        runs = {
+            "routing": parts.routing.run,
+            "source": lambda: self._follow_source(parts),
+            "healing": parts.healer.run,
+            "announcing": parts.announcer.run,
+            "policies": parts.policies.run,
+        }
+        if reporter is not None:
+            runs["reporting"] = reporter.run
+        async with asyncio.TaskGroup() as tasks:
+            for name, run in runs.items():
+                tasks.create_task(self._keep(name, run))
+
+    async def _keep(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """A bug in one part must not take the others down, nor the pods' only agent: log it, go on."""
+        while True:
+            try:
+                return await run()
+            except Exception as error:
+                log.exception("part failed name=%s", name)
+                self._failed[name] = f"{name} failed and was started again: {error!r}"
+                await asyncio.sleep(RETRY)
+
+    def _reporter(self, parts: Parts) -> "Reporter | None":
+        if self._writer is None:
+            return None
+        from flock.agent.reporting import Reporter
+
+        return Reporter(parts, self._writer)
+
+    async def _load_store(self) -> None:
+        while True:
+            try:
+                self._store.load()
+            except FlockError as error:
+                if error.msg != self._store_problem:
+                    log.error("could not load the store problem=%s", error.msg)
+                self._store_problem = error.msg
+                await asyncio.sleep(RETRY)
+            else:
+                self._store_problem = ""
+                log.info("loaded store allocations=%d", len(self._store.entries))
+                return
+
+    async def _resolve_pending(self, attachments: Attachments) -> None:
+        while True:
+            try:
+                await attachments.resolve_pending()
+                self._store_problem = ""
+                return
+            except (FlockError, OSError) as error:
+                log.error("could not undo half-done work problem=%s", error)
+                self._store_problem = f"half-done work of an earlier run cannot be undone: {error}"
+                await asyncio.sleep(RETRY)
+
+    async def _follow_source(self, parts: Parts) -> None:
+        while True:
+            self._changed.clear()
+            await self._view.take_in()
+            if self._source.network_policies:
+                self._source.watch_cluster_pods()
+            if self._view.config is not None and self._source.synced and not self._healed:
+                if not await self._enforce():
+                    continue
+                await parts.healer.heal()
+                parts.announcer.begin()
+                self._healed = True
+                gc.collect()
+                gc.freeze()  # what exists now lives as long as the agent: no need to look at it again and again
+                log.info("ready node=%s", self._settings.node)
+                await self._write_conflist()
+            await self._changed.wait()
+
+    async def _enforce(self) -> bool:
+        """Rules first: a link that is healed may carry packets at once."""
+        try:
+            await self._policies.begin()
+        except FlockError as error:
+            self._policies.problem = error.msg
+            await asyncio.sleep(RETRY)
+            return False
+        return True
+
+    async def _write_conflist(self) -> None:
+        """Now that ADD can be served, runtimes may find us.  The file stays when the agent goes: callers wait."""
+        directory = self._settings.cni_conf_dir
+        if directory is None:
+            return
+
+        def write() -> bool:
+            present = plugins_present(self._settings.cni_bin_dir)
+            text = render_conflist(socket=self._settings.run_dir / "flock.sock", wait=30, plugins_present=present)
+            return write_conflist(directory, text)
+
+        try:
+            if await asyncio.to_thread(write):
+                log.info("wrote conflist directory=%s", directory)
+        except (FlockError, OSError) as error:
+            log.error("could not write the conflist problem=%s", error)
+            self._failed["conflist"] = f"the conflist could not be written: {error}"
+
+    # --- before the store is loaded ---
+
+    async def _wait_for_handler(self, request: Request) -> object:
+        """The real handlers are not there yet; told to try again if that takes too long."""
+        for _ in range(int(PATIENCE / 0.02)):
+            if self._rpc.otherwise is None:
+                handler = self._rpc.handlers.get(request.op)
+                if handler is None:
+                    raise FlockError(f"op: unknown operation {request.op!r}", code=Code.INVALID_ENVIRONMENT)
+                return await handler(request)
+            await asyncio.sleep(0.02)
+        raise TryAgain(f"the agent is starting: {self._store_problem}")
+
+    async def _not_available(self, _: Request) -> None:
+        raise FlockError("; ".join(self._readiness.report().not_ready), code=Code.NOT_AVAILABLE)
+
+    async def _short_status(self, _: Request) -> dict[str, object]:
+        return base_status(self._settings.node, self._readiness)
+
+    def _count(self, op: str, code: int, seconds: float) -> None:
+        if op.isupper():  # CNI verbs; flockctl's questions are not counted
+            self._metrics.verbs.observe(seconds, verb=op, outcome=str(code) if code else "success")
+
+    # --- readiness ---
+
+    def _source_problem(self) -> str:
+        if self._source.synced:
+            return ""
+        said = "; ".join(f"{p.where}: {p.message}" for p in self._source.problems)
+        return f"the first listing is not complete{': ' + said if said else ''}"
+
+    def _config_problem(self) -> str:
+        if self._view.config is not None:
+            return ""
+        return self._view.config_problem or f"no NodeConfig named {self._settings.node}"
+
+
+def _handlers(verbs: Verbs, admin: Admin) -> dict[str, Handler]:
+    return {
+        "ADD": verbs.add,
+        "DEL": verbs.delete,
+        "CHECK": verbs.check,
+        "GC": verbs.gc,
+        "STATUS": verbs.status,
+        "status": admin.status,
+        "pods": admin.pods,
+        "check": admin.check,
+        "repair": admin.repair,
+        "bgp": admin.bgp,
+        "anycast": admin.anycast,
+        "config": admin.config,
+        "policy.why": admin.policy_why,
+        "policy.show": admin.policy_show,
+        "policy.drops": admin.policy_drops,
+        "drain": admin.drain,
+        "undrain": admin.undrain,
+    }
+
+
+def _full_pools(ipam: Ipam, view: NodeView) -> str:
+    """Not a reason to report the node as unable: kubelet would evict the pods that fill it."""
+    full = [use.cidr for use in ipam.use(view.config.aggregates if view.config else (), time.time()) if use.full]
+    return f"no free address in {', '.join(full)}" if full else ""

@@ -1,0 +1,80 @@
+"""What the agent is made of once its store is loaded, in one place for whoever needs to ask around."""
+
+from dataclasses import dataclass
+
+from flock.agent.announcer import Announcer
+from flock.agent.attachments import Attachments
+from flock.agent.checking import Checker
+from flock.agent.flags import Settings
+from flock.agent.healing import Healer
+from flock.agent.nodeview import NodeView
+from flock.agent.policies import Policies
+from flock.agent.readiness import Readiness
+from flock.agent.routing import Routing
+from flock.core.ipam import Ipam
+from flock.core.model import Allocation
+from flock.edge.kernel.threads import Kernel
+from flock.edge.source import Source
+from flock.edge.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    readiness: Readiness
+    source: Source
+    view: NodeView
+    ipam: Ipam
+    attachments: Attachments
+    policies: Policies
+    routing: Routing
+    announcer: Announcer
+    healer: Healer
+    checker: Checker
+
+
+def assemble(
+    settings: Settings,
+    *,
+    readiness: Readiness,
+    source: Source,
+    view: NodeView,
+    store: Store,
+    kernel: Kernel,
+    policies: Policies,
+    routing: Routing,
+) -> Parts:
+    """Make the rest, and let the parts hear of each other's changes."""
+    ipam = Ipam(cooldown=settings.cooldown)
+    ipam.seed(store.entries.values(), store.released)
+    attachments = Attachments(store=store, ipam=ipam, kernel=kernel, view=view, policies=policies)
+    policies.interface_name = lambda index: attachments.links.get(index, str(index))
+    healer = Healer(attachments=attachments, kernel=kernel, view=view, grace=settings.grace)
+    announcer = Announcer(
+        attachments=attachments, source=source, view=view, kernel=kernel, state_dir=settings.state_dir
+    )
+
+    def settled(allocation: Allocation) -> None:
+        """A pod came or went: announce what it carries, let go of a retired aggregate it was the last in."""
+        if allocation.anycast or allocation.addresses:
+            announcer.trigger()
+        if view.effective_config is not view.config:
+            healer.trigger()
+
+    attachments.subscribe(settled)
+    source.subscribe(announcer.trigger)
+    source.subscribe(policies.trigger)
+    for listener in (healer.trigger, announcer.trigger, routing.trigger):
+        view.subscribe(listener)
+    healer.subscribe(announcer.trigger)
+    return Parts(
+        readiness=readiness,
+        source=source,
+        view=view,
+        ipam=ipam,
+        attachments=attachments,
+        policies=policies,
+        routing=routing,
+        announcer=announcer,
+        healer=healer,
+        checker=Checker(attachments=attachments, healer=healer, kernel=kernel, source=source),
+    )
