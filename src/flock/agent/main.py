@@ -33,7 +33,7 @@ def _connect(settings: Settings) -> tuple[Source, "KubeWriter | None"]:
     else:
         access = in_cluster(apiserver=settings.apiserver)
     client = KubeClient(access)
-    source = KubeSource(client, node=settings.node, namespace=settings.namespace)
+    source = KubeSource(client, node=settings.node, namespace=settings.namespace, state_dir=settings.state_dir)
     return source, KubeWriter(client, node=settings.node)
 
 

@@ -99,6 +99,11 @@ class Policies:
         """Do policies make it necessary to know the labels of a pod in this namespace?"""
         return any(key[0] == namespace for key in self.index.policies)
 
+    @property
+    def begun(self) -> bool:
+        """Have the rules been in force once?  Before, whatever an earlier life put into force is."""
+        return self.transactions > 0
+
     # --- following the cluster ---
 
     def trigger(self) -> None:

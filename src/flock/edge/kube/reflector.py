@@ -120,6 +120,16 @@ class Reflector(Generic[T]):
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
 
+    def restore(self, objects: Mapping[Key, T]) -> None:
+        """Start from what was known in an earlier life; the first list, whenever it succeeds, corrects it."""
+        if self.synced.is_set():
+            return
+        self.objects.update(objects)
+        for key in objects:
+            self._changed(key)
+        self.synced.set()
+        self._on_sync()
+
     # --- listing ---
 
     async def _list(self) -> None:
@@ -202,7 +212,7 @@ class Reflector(Generic[T]):
 
     def _remove(self, key: Key) -> None:
         if self.objects.pop(key, None) is not None:
-            del self._versions[key]
+            self._versions.pop(key, None)
             self._changed(key)
 
 

@@ -10,6 +10,7 @@ import base64
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,10 +19,13 @@ import msgspec
 from flock.core.errors import FlockError
 from flock.core.model import PREFIX, Metadata, Namespace, Node, Pod, own_annotations
 from flock.edge.kube.client import KubeClient
+from flock.edge.kube.memory import Memory
 from flock.edge.kube.reflector import Key, Reflector
 from flock.edge.source import ChangeKey, PodKey, Problem
 
 GROUP = f"/apis/{PREFIX}/v1alpha1"
+RECALL_AFTER = 10.0  # an API server that restarts with us is back by then
+SAVE_AFTER = 5.0  # gathers changes: a write in this long at most
 PATIENCE = 3.0  # how long ADD waits for a pod to become known; the runtime retries after that
 
 _pods = msgspec.json.Decoder(Pod)
@@ -35,8 +39,12 @@ class KubeSource:
 
     requires_pods = True
 
-    def __init__(self, client: KubeClient, *, node: str, namespace: str) -> None:
+    def __init__(self, client: KubeClient, *, node: str, namespace: str, state_dir: Path) -> None:
         self._client = client
+        self._memory = Memory(state_dir)
+        self._unsaved = asyncio.Event()
+        self._restored = False
+        self._remembered: dict[str, tuple[Reflector[Any], Callable[[bytes], Any]]] = {}
         self._namespace = namespace
         self._node_name = node
         self._callbacks: list[Callable[[], None]] = []
@@ -55,6 +63,14 @@ class KubeSource:
         policies = "/apis/networking.k8s.io/v1/networkpolicies"
         self._policies = self._reflector("NetworkPolicy", policies, _raw.decode)
         self._cluster_pods: Reflector[Pod] | None = None
+        self._remembered = {
+            "Pod": (self._pods, decode_pod),
+            "Namespace": (self._namespaces, _decode_namespace),
+            "Node": (self._node, _nodes.decode),
+            "NodeConfig": (self._configs, _raw.decode),
+            "NodeConfigTemplate": (self._templates, _raw.decode),
+            "NetworkPolicy": (self._policies, _raw.decode),
+        }
         self._reflectors: list[Reflector[Any]] = [
             self._pods,
             self._namespaces,
@@ -131,6 +147,8 @@ class KubeSource:
     def problems(self) -> tuple[Problem, ...]:
         refused = [Problem(f"{kind} {'/'.join(filter(None, key))}", p) for (kind, key), p in self._problems.items()]
         watches = [Problem(f"watch of {r.path}", r.problem) for r in self._reflectors if r.problem]
+        if self._lives_on_memory:
+            watches.append(Problem("the API server", "away since this agent started; the last known state is in force"))
         return (*refused, *watches)
 
     def subscribe(self, callback: Callable[[], None]) -> None:
@@ -143,6 +161,7 @@ class KubeSource:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._tasks += [loop.create_task(reflector.run()) for reflector in self._reflectors]
+        self._tasks += [loop.create_task(self._remember()), loop.create_task(self._recall())]
 
     def refresh(self) -> None:
         """Events are taken in as they arrive; there is nothing that could be pending."""
@@ -183,11 +202,39 @@ class KubeSource:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    # --- the last known state ---
+
+    @property
+    def _lives_on_memory(self) -> bool:
+        return self._restored and not all(reflector.lists for reflector in self._reflectors)
+
+    async def _recall(self) -> None:
+        """If the API server does not answer at start, go on with what was known before."""
+        await asyncio.sleep(RECALL_AFTER)
+        if self.synced:
+            return
+        decoders = {kind: decode for kind, (_, decode) in self._remembered.items()}
+        known = await asyncio.to_thread(self._memory.load, decoders)
+        if known["NodeConfig"] or known["NodeConfigTemplate"]:
+            self._restored = True
+            for kind, (reflector, _) in self._remembered.items():
+                reflector.restore(known[kind])
+
+    async def _remember(self) -> None:
+        while True:
+            await self._unsaved.wait()
+            await asyncio.sleep(SAVE_AFTER)
+            self._unsaved.clear()
+            if self.synced and not self._lives_on_memory:
+                content = {kind: dict(reflector.objects) for kind, (reflector, _) in self._remembered.items()}
+                await asyncio.to_thread(self._memory.save, content)
+
     # --- inside ---
 
     def _notify_soon(self) -> None:
         """Many objects may change in one turn of the loop; subscribers hear of it once."""
         self._arrival.set()
+        self._unsaved.set()
         if not self._notified:
             self._notified = True
             asyncio.get_running_loop().call_soon(self._notify)

@@ -1,0 +1,142 @@
+"""A Kubernetes cluster on this machine: a network with routers, a control plane and nodes, and its state for tests.
+
+    with Cluster(nodes=2) as cluster:
+        deploy_flock(cluster)
+        cluster.wait_for_nodes()
+
+Everything of it is in namespaces and one directory, and gone at the end.  Nodes are ready only when something has given
+them a network, which is up to the caller (`deployment`).
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import images
+from control_plane import ControlPlane
+from homes import new_home
+from network import API_ADDRESS, CONTROL, Network
+from node import Node
+from places import Failed, Place, eventually
+from workloads import PORT
+
+# wget's own time limit crashes when it is statically linked.
+_ASK_ALL = 'for url; do timeout 5 wget -q -O- "$url" || echo; done'
+NODE_PATIENCE = 90.0  # seconds until a node with a network is ready; a loaded machine takes half a minute
+
+
+class Cluster:
+    """Use as a context manager; entered, the control plane serves and the kubelets have registered."""
+
+    def __init__(self, *, nodes: int = 2, routers: int = 2) -> None:
+        self._size = nodes, routers
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Cluster":
+        with ExitStack() as stack:
+            self._build(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _build(self, stack: ExitStack) -> None:
+        nodes, routers = self._size
+        home = stack.enter_context(new_home())
+        self.network = stack.enter_context(Network(home / "network", name=home.name, nodes=nodes, routers=routers))
+        control = stack.enter_context(Place(CONTROL, directory=home / CONTROL, netns=self.network.netns(CONTROL)))
+        self.plane = ControlPlane(control, address=API_ADDRESS, controllers=True)
+        self.nodes = {name: stack.enter_context(self._node(name, directory=home / name)) for name in self.network.nodes}
+        at_once(self.plane.start, *(node.start_containerd for node in self.nodes.values()))
+        self.import_image(images.toolbox())
+        for node in self.nodes.values():
+            node.start_kubelet(self.plane)
+        eventually(lambda: len(self.plane.get("nodes")) == nodes, what="the kubelets to register")
+        for namespace in ("default", "kube-system"):  # without it no pod is admitted
+            account = partial(self.plane.get, "serviceaccount", "default", f"--namespace={namespace}")
+            eventually(account, what=f"the service account of {namespace}")
+
+    def _node(self, name: str, *, directory: Path) -> Node:
+        addresses = self.network.node(name).addresses
+        return Node(
+            name,
+            directory=directory,
+            netns=self.network.netns(name),
+            addresses=sorted(addresses, key=lambda a: ":" in a),  # the API server's family first
+        )
+
+    def import_image(self, archive: Path) -> None:
+        """Make an image known to all nodes."""
+        at_once(*(partial(node.import_image, archive) for node in self.nodes.values()))
+
+    # --- what is going on -----------------------------------------------------------------------------------
+
+    def wait_for_nodes(self) -> None:
+        eventually(lambda: not self._unready_nodes(), what="all nodes to be ready", patience=NODE_PATIENCE)
+
+    def _unready_nodes(self) -> list[str]:
+        unready = [node["metadata"]["name"] for node in self.plane.get("nodes") if not is_true(node, "Ready")]
+        if unready:
+            raise Failed(f"{', '.join(unready)} not ready")
+        return unready
+
+    def pods(self, selector: str = "", *, namespace: str = "default") -> list[dict[str, Any]]:
+        """Pods as the API server shows them, those that are being deleted included."""
+        pods: list[dict[str, Any]] = self.plane.get("pods", "--namespace", namespace, f"--selector={selector}")
+        return pods
+
+    def ready_pods(self, count: int, selector: str = "", *, namespace: str = "default") -> list[dict[str, Any]]:
+        """The pods, once there are exactly so many and all are ready; fails with the events when that does not come."""
+
+        def settled() -> bool:
+            found = self.pods(selector, namespace=namespace)
+            unready = [pod["metadata"]["name"] for pod in found if not is_true(pod, "Ready")]
+            if unready or len(found) != count:
+                raise Failed(f"{len(found)} pods, not ready: {unready}\n{self.events(namespace=namespace)}")
+            return True
+
+        eventually(settled, what=f"{count} ready pods", patience=NODE_PATIENCE, pause=0.3)
+        return self.pods(selector, namespace=namespace)
+
+    def fetch(self, address: str, port: int, *, source: Node | None = None) -> str:
+        """What a pod of `workloads` says at this address, asked by the client behind the routers or a node."""
+        command = ["curl", "--silent", "--show-error", "--max-time", "5", _url(address, port)]
+        return (source.place.run(*command) if source else self.network.client.run(command)).strip()
+
+    def fetch_from(self, pod: dict[str, Any], addresses: Sequence[str], port: int = PORT) -> list[str]:
+        """The same, asked by a pod, for many addresses in one go; an empty answer is none."""
+        where = (pod["metadata"]["name"], "--namespace", pod["metadata"]["namespace"])
+        urls = (_url(address, port) for address in addresses)
+        return self.plane.kubectl("exec", *where, "--", "sh", "-c", _ASK_ALL, "sh", *urls).splitlines()
+
+    def events(self, *, namespace: str = "default") -> str:
+        return self.plane.kubectl("get", "events", "--namespace", namespace, "--sort-by=.lastTimestamp")
+
+    def logs(self) -> str:
+        """The ends of all daemons' logs."""
+        return "\n".join(place.logs() for place in (self.plane.place, *(n.place for n in self.nodes.values())))
+
+
+def at_once(*steps: Callable[[], None]) -> None:
+    """Take steps that do not depend on each other; the first failure is raised when all have ended."""
+    with ThreadPoolExecutor() as pool:
+        for step in [pool.submit(step) for step in steps]:
+            step.result()
+
+
+def _url(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"
+
+
+def is_true(thing: dict[str, Any], condition: str) -> bool:
+    """Whether an object has a condition with status True."""
+    conditions = thing.get("status", {}).get("conditions", ())
+    return any(c["type"] == condition and c["status"] == "True" for c in conditions)
+
+
+def addresses(pod: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(entry["ip"] for entry in pod["status"].get("podIPs", ()))

@@ -1,0 +1,43 @@
+"""flock on a cluster the way an operator brings it there: the shipped manifests, labelled nodes, a NodeConfig for each.
+
+The manifests are applied through an overlay that says where the API server is: no kube-proxy runs here, so the Service
+`kubernetes` leads nowhere.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import image
+from cluster import Cluster
+
+MANIFESTS = Path(__file__).parents[1] / "deploy"
+NAMESPACE = "flock-system"
+NODE_LABEL = "flock.fritzlab.net/agent="
+
+
+def deploy_flock(cluster: Cluster) -> None:
+    """Returns when everything is handed to the API server; `cluster.wait_for_nodes` tells when it works."""
+    _, archive = image.flock()
+    cluster.import_image(archive)
+    plane = cluster.plane
+    plane.kubectl("apply", "-k", _overlay(plane.place.directory / "overlay", apiserver=plane.url))
+    plane.kubectl("wait", "--for=condition=Established", "crd/nodeconfigs.flock.fritzlab.net")
+    plane.apply(*cluster.network.node_configs)
+    plane.kubectl("label", "nodes", "--all", NODE_LABEL)
+
+
+def _overlay(directory: Path, *, apiserver: str) -> Path:
+    container = {"name": "agent", "env": [{"name": "FLOCK_APISERVER", "value": apiserver}]}
+    patch = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "flock-agent", "namespace": NAMESPACE},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    manifests = os.path.relpath(MANIFESTS, directory)  # kubectl takes no absolute path here
+    directory.mkdir()
+    (directory / "apiserver.yaml").write_text(json.dumps(patch))
+    overlay = {"bases": [manifests], "patchesStrategicMerge": ["apiserver.yaml"]}
+    (directory / "kustomization.yaml").write_text(json.dumps(overlay))
+    return directory

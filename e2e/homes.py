@@ -1,0 +1,40 @@
+"""A cluster's directory, whose name is also that of its network namespaces and cgroups.
+
+The name tells the process it belongs to.  So what a test run that was killed has left behind is recognised, and removed
+by the next one.  Most processes die with their run (`places`); the routers' are ended with the network.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import cgroups
+import network
+
+_PREFIX = "flock-e2e-"
+
+
+@contextmanager
+def new_home() -> Iterator[Path]:
+    _remove_leftovers()
+    home = _parent() / f"{_PREFIX}{os.getpid()}"
+    home.mkdir()
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home)
+
+
+def _remove_leftovers() -> None:
+    for home in _parent().glob(f"{_PREFIX}*"):
+        if not Path("/proc", home.name.removeprefix(_PREFIX)).exists():
+            network.remove(home.name)
+            cgroups.remove(f"{home.name}-*")
+            shutil.rmtree(home)
+
+
+def _parent() -> Path:
+    return Path(tempfile.gettempdir())

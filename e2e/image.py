@@ -1,0 +1,80 @@
+"""flock's own image, from the shipped Dockerfile, without any image registry.
+
+`mmdebstrap` makes the Debian base that a registry would provide, pip the wheels, and `buildah` builds with the base as
+the Dockerfile's argument.  Base, wheels and image are kept in the cache, each under a name made of its ingredients.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from images import archive, cache, fingerprint
+
+CHECKOUT = Path(__file__).parents[1]
+DOCKERFILE = CHECKOUT / "deploy" / "Dockerfile"
+IMAGE = "localhost/flock"  # as the manifests say
+SUITE = "bookworm"
+
+# The same that Debian's slim images leave out.
+_SLIM = [f"path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "info", "locale", "groff", "lintian")]
+
+
+def flock(version: str = "0.1.0") -> tuple[str, Path]:
+    """The name and archive of the image.  Two versions differ in nothing but the name: enough for an upgrade."""
+    tag = f"{IMAGE}:{version}"
+    context = {
+        "flock": CHECKOUT / "build" / "flock",
+        "unpack-wheels": CHECKOUT / "deploy" / "unpack-wheels",
+        "wheels": wheels(),
+    }
+    return tag, archive(f"flock-{version}", tag, dockerfile=DOCKERFILE, context=context, base=base())
+
+
+def base() -> Path:
+    """A minimal Debian as a tar, from the sources this machine uses."""
+    candidates = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
+    sources = next(path for path in candidates if path.exists())
+    result = cache() / f"base-{fingerprint([sources], SUITE, *_SLIM)}.tar"
+    if not result.exists():
+        partial = result.with_suffix(".partial.tar")
+        options = ["--variant=apt", "--mode=root", *(f"--dpkgopt={option}" for option in _SLIM)]
+        _quietly("mmdebstrap", *options, SUITE, partial, sources)
+        partial.replace(result)
+    return result
+
+
+def wheels() -> Path:
+    """A directory with flock's wheel and those of its dependencies."""
+    ingredients = [CHECKOUT / name for name in ("src/flock", "pyproject.toml", "README.md", "LICENSE")]
+    result = cache() / f"wheels-{fingerprint(ingredients)}"
+    if not result.exists():
+        for old in cache().glob("wheels-*"):
+            shutil.rmtree(old)
+        with tempfile.TemporaryDirectory(prefix="wheels.", dir=cache()) as work:
+            source, made = Path(work) / "source", Path(work) / "made"
+            for ingredient in ingredients:  # a copy: setuptools leaves its traces where it builds
+                _copy(ingredient, source / ingredient.relative_to(CHECKOUT))
+            _quietly(sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--wheel-dir", made, source)
+            made.rename(result)
+    return result
+
+
+def _quietly(*argv: str | Path) -> None:
+    """Run a program that talks much and is read only when it fails."""
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{argv[0]}: {done.stderr}{done.stdout}")
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, target)
+
+
+if __name__ == "__main__":
+    print(*flock())

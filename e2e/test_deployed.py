@@ -1,0 +1,72 @@
+"""flock deployed by its own manifests: what kubelet, containerd and users expect of any network, over BGP."""
+
+from typing import Any
+
+import pytest
+from cluster import Cluster, addresses, is_true
+from workloads import PORT, deployment
+
+REPLICAS = 30
+FEW = 4
+HOST_PORT = 8090
+
+Pods = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def web(cluster: Cluster) -> Pods:
+    """Replicas on both nodes, ready by their probes."""
+    cluster.plane.apply(deployment("web", replicas=REPLICAS))
+    return cluster.ready_pods(REPLICAS, "app=web")
+
+
+def name(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def test_a_node_config_tells_that_its_node_is_ready_and_its_sessions_are_up(cluster: Cluster, web: Pods) -> None:
+    for node in cluster.nodes:
+        status = cluster.plane.get("nodeconfig", node)
+        assert is_true(status, "Ready") and is_true(status, "BGPEstablished")
+
+
+def test_pods_run_on_every_node_with_an_address_of_each_family(cluster: Cluster, web: Pods) -> None:
+    assert {pod["spec"]["nodeName"] for pod in web} == set(cluster.nodes)
+    for pod in web:
+        assert sorted("6" if ":" in address else "4" for address in addresses(pod)) == ["4", "6"]
+
+
+def test_pods_reach_each_other_across_nodes(cluster: Cluster, web: Pods) -> None:
+    owners = {address: name(pod) for pod in web for address in addresses(pod)}
+    for source in web:
+        assert cluster.fetch_from(source, list(owners)) == list(owners.values())
+
+
+def test_the_client_behind_the_routers_and_every_node_reach_every_pod(cluster: Cluster, web: Pods) -> None:
+    for pod in web:
+        for address in addresses(pod):
+            assert cluster.fetch(address, PORT) == name(pod)
+            for node in cluster.nodes.values():
+                assert cluster.fetch(address, PORT, source=node) == name(pod)
+
+
+def test_logs_and_exec_reach_the_pod(cluster: Cluster, web: Pods) -> None:
+    for pod in web[:FEW]:
+        assert cluster.plane.kubectl("logs", name(pod)) == "serving\n"
+        assert cluster.plane.kubectl("exec", name(pod), "--", "hostname") == f"{name(pod)}\n"
+
+
+def test_a_host_port_leads_to_the_pod_of_that_node(cluster: Cluster) -> None:
+    cluster.plane.apply(deployment("ported", replicas=len(cluster.nodes), host_port=HOST_PORT))
+    for pod in cluster.ready_pods(len(cluster.nodes), "app=ported"):
+        for address in cluster.nodes[pod["spec"]["nodeName"]].addresses:
+            assert cluster.fetch(address, HOST_PORT) == name(pod)
+
+
+def test_a_deleted_deployment_leaves_no_link_behind(cluster: Cluster) -> None:
+    links = {node.name: node.pod_links() for node in cluster.nodes.values()}
+    cluster.plane.apply(deployment("brief", replicas=FEW))
+    cluster.ready_pods(FEW, "app=brief")
+    cluster.plane.kubectl("delete", "deployment", "brief")
+    cluster.ready_pods(0, "app=brief")
+    assert {node.name: node.pod_links() for node in cluster.nodes.values()} == links

@@ -1,0 +1,60 @@
+"""flock's image: everything its pods need is in it, and works on a root file system that nobody can write to."""
+
+from typing import Any
+
+import image
+import pytest
+from cluster import Cluster
+from places import eventually
+
+_TRY = """
+flock-agent --version
+flockctl --help > /dev/null && echo flockctl
+bird --version 2>&1
+nft --version
+CNI_COMMAND=VERSION /usr/local/lib/flock/flock < /dev/null; echo
+touch /usr/x 2>/dev/null || echo read-only
+"""
+
+
+@pytest.fixture(scope="module")
+def name(bare_cluster: Cluster) -> str:
+    """The image's name, known to all nodes."""
+    name, archive = image.flock()
+    bare_cluster.import_image(archive)
+    return name
+
+
+def trial(image_name: str, *, node: str) -> dict[str, Any]:
+    """A pod on the host's network, which needs no other, as flock's own are."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "trial", "namespace": "kube-system"},
+        "spec": {
+            "nodeName": node,
+            "hostNetwork": True,
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "trial",
+                    "image": image_name,
+                    "command": ["sh", "-e", "-c", _TRY],
+                    "securityContext": {"readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
+                }
+            ],
+        },
+    }
+
+
+def test_its_programs_run_on_a_node_without_a_network(bare_cluster: Cluster, name: str) -> None:
+    plane = bare_cluster.plane
+    plane.apply(trial(name, node="n1"))
+
+    def ended() -> bool:
+        return plane.get("pod", "trial", "--namespace=kube-system")["status"]["phase"] in ("Succeeded", "Failed")
+
+    eventually(ended, what="the trial to end")
+    said = plane.kubectl("logs", "trial", "--namespace=kube-system")
+    for expected in ("flock-agent ", "flockctl", "BIRD ", "nftables ", '"supportedVersions"', "read-only"):
+        assert expected in said

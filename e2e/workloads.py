@@ -1,0 +1,59 @@
+"""Objects that the tests create: pods that tell who they are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from images import TOOLBOX
+
+PORT = 8080
+
+# The program answers every HTTP request with the pod's name, by either family.
+_SERVE = f"""
+mkdir -p /tmp/www && hostname > /tmp/www/index.html
+trap 'exit 0' TERM
+echo serving
+httpd -f -p '[::]:{PORT}' -h /tmp/www & wait
+"""
+
+
+def deployment(
+    name: str,
+    *,
+    replicas: int,
+    namespace: str = "default",
+    annotations: Mapping[str, str] | None = None,
+    host_port: int | None = None,
+) -> dict[str, Any]:
+    """Pods with the label `app: <name>` that serve their names, spread over the nodes, ready when they answer."""
+    labels = {"app": name}
+    ports: dict[str, Any] = {"containerPort": PORT, **({"hostPort": host_port} if host_port else {})}
+    container = {
+        "name": "web",
+        "image": TOOLBOX,
+        "command": ["/bin/sh", "-c", _SERVE],
+        "ports": [ports],
+        "readinessProbe": {"httpGet": {"port": PORT, "path": "/"}, "periodSeconds": 1},
+    }
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": labels},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": dict(annotations or {})},
+                "spec": {
+                    "containers": [container],
+                    "topologySpreadConstraints": [spread],
+                    "terminationGracePeriodSeconds": 5,
+                },
+            },
+        },
+    }
