@@ -1,7 +1,8 @@
 """Traffic that runs while things happen, and what it tells afterwards.
 
-A `Ping` runs in a pod; an `Asker` in the client, with a question every few milliseconds, each a flow of its own.  Both
-are processes of the lab, so they end with it.  Moments are seconds of the monotonic clock, which all processes share.
+A `Ping` runs in a pod; an `Asker` in the client or a pod, with a question every few milliseconds, each a flow of its
+own; `Drops` beside a node's agent.  All are processes of the lab, so they end with it.  Moments are seconds of the
+monotonic clock, which all processes share.
 """
 
 import re
@@ -9,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterable
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from flock.lab.hosts import Host
@@ -69,11 +71,29 @@ class Asker:
         self._host.stop(self._role)
 
 
+class Drops:
+    def __init__(self, host: Host, run_dir: Path) -> None:
+        """Follows what the node's policies drop."""
+        self._host = host
+        self.command = ("flockctl", "--run-dir", str(run_dir), "policy", "drops", "-f")
+        host.spawn("drops", [str(Path(sys.executable).parent / self.command[0]), *self.command[1:]])
+
+    def lines(self, about: str) -> list[str]:
+        return [line for line in self._host.log("drops", lines=sys.maxsize).splitlines() if about in line]
+
+    def stop(self) -> None:
+        self._host.stop("drops")
+
+
 # --- what exchanges tell; pure ------------------------------------------------------------------------------
 
 
 def by(replica: str, exchanges: Iterable[Exchange]) -> list[Exchange]:
     return [e for e in exchanges if e.answer == replica]
+
+
+def answered(exchanges: Iterable[Exchange]) -> list[Exchange]:
+    return [e for e in exchanges if e.answer is not None]
 
 
 def lost(exchanges: Iterable[Exchange]) -> list[Exchange]:

@@ -65,6 +65,7 @@ class Agent:
         self._policies = Policies(
             source=source,
             allocations=lambda: self._store.entries.values(),
+            state_dir=settings.state_dir,
             strict=settings.strict,
             antispoofing=settings.antispoofing,
         )
@@ -232,7 +233,7 @@ class Agent:
             await self._view.take_in()
             if self._source.network_policies:
                 self._source.watch_cluster_pods()
-            if self._view.config is not None and self._source.synced and not self._healed:
+            if self._view.config is not None and self._source.complete and not self._healed:
                 if not await self._enforce():
                     continue
                 await parts.healer.heal()

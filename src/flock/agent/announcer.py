@@ -65,7 +65,8 @@ class Announcer:
             self._dirty.clear()
             if not await self.reconcile():
                 with contextlib.suppress(TimeoutError):  # what one pod cannot have keeps no other waiting
-                    await asyncio.wait_for(self._dirty.wait(), RETRY)
+                    async with asyncio.timeout(RETRY):
+                        await self._dirty.wait()
                 self._dirty.set()
 
     async def reconcile(self) -> bool:

@@ -63,7 +63,8 @@ class Healer:
         try:
             while True:
                 try:
-                    await asyncio.wait_for(self._wake.wait(), PERIOD)
+                    async with asyncio.timeout(PERIOD):
+                        await self._wake.wait()
                 except TimeoutError:
                     self._node_changed = True
                 self._wake.clear()

@@ -12,13 +12,16 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from flock.agent.lastgood import LastGood
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import NO_MAP, Allocation, Pod
+from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.explain import describe, parse_port, why
 from flock.core.policy.facts import local_pod, pod_facts, pod_ports
 from flock.core.policy.index import PolicyIndex
@@ -42,7 +45,13 @@ REMEMBERED_DROPS = 1000
 
 class Policies:
     def __init__(
-        self, *, source: Source, allocations: Callable[[], Iterable[Allocation]], strict: bool, antispoofing: bool
+        self,
+        *,
+        source: Source,
+        allocations: Callable[[], Iterable[Allocation]],
+        state_dir: Path,
+        strict: bool,
+        antispoofing: bool,
     ) -> None:
         self.index = PolicyIndex()
         self.problem = "the rules are not in force yet"
@@ -53,6 +62,7 @@ class Policies:
         self._source = source
         self._allocations = allocations
         self._strict, self._antispoofing = strict, antispoofing
+        self._last_good = LastGood(state_dir)
         self._rules: Ruleset | None = None
         self._nft: Nft | None = None
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
@@ -115,6 +125,7 @@ class Policies:
             watch = Watch(on_change=self._tampered)
             watch.start()
             self._nft = Nft(watch=watch)
+        if self._rules is None:  # else an earlier attempt came further
             known = await self._nft.ask(observe.numbers)
             self._numbers = Numbers(known, start=random.randint(1, 0xFFFF))
             self._rules = Ruleset(self._numbers, strict=self._strict, antispoofing=self._antispoofing)
@@ -129,7 +140,8 @@ class Policies:
         looked = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._dirty.wait(), COUNT_EVERY)
+                async with asyncio.timeout(COUNT_EVERY):
+                    await self._dirty.wait()
             self._dirty.clear()
             if self._rules is None:
                 continue
@@ -167,9 +179,19 @@ class Policies:
                 policy = self._source.network_policies.get((namespace, name))
                 if policy is None:
                     self.index.drop_policy((namespace, name))
+                    self._last_good.drop((namespace, name))
                 else:
-                    self.index.set_policy(policy)
+                    self._set_policy((namespace, name), policy)
                     self._source.watch_cluster_pods()
+
+    def _set_policy(self, key: PolicyKey, policy: Mapping[str, Any]) -> None:
+        """A version that is refused leaves the last good one in force, also one an earlier life of the agent knew."""
+        self.index.set_policy(policy)
+        if key not in self.index.problems:
+            self._last_good.keep(key, policy)
+        elif key not in self.index.policies and (good := self._last_good.get(key)) is not None:
+            self.index.set_policy(good)
+            self.index.set_policy(policy)
 
     # --- into the kernel ---
 
@@ -188,15 +210,16 @@ class Policies:
         try:
             await self._apply()
         except (FlockError, OSError) as error:
-            self._behind = True
             failure = error if isinstance(error, FlockError) else KernelRefused(str(error))
             if failure.msg != self.problem:
                 log.error("rules not in force problem=%s", failure.msg)
-            self.problem = failure.msg
         except Exception as error:
             log.exception("rules not in force")
-            self._behind = True
             failure = KernelRefused(f"internal error: {error!r}")
+        if failure is not None:
+            self._behind = True
+            self.problem = failure.msg
+            self._dirty.set()  # whoever waited may give up; the rules must be right all the same
         self._waiting = self._waiting[len(waiting) :]
         if self._waiting:
             asyncio.get_running_loop().create_task(self._transact())
@@ -222,6 +245,7 @@ class Policies:
         self._behind = False
         self.problem = ""
         self.transactions += 1
+        self._last_good.save(self.index.problems)
         if self._numbers.crowded:
             await self._retire_numbers()
 
@@ -241,7 +265,8 @@ class Policies:
 
     async def _count(self) -> None:
         assert self._nft is not None
-        self.counted = await self._nft.ask(observe.dropped)
+        with contextlib.suppress(FlockError):
+            self.counted = await self._nft.ask(observe.dropped)
 
     async def _compare(self) -> None:
         assert self._rules is not None and self._nft is not None
@@ -275,7 +300,8 @@ class Policies:
 
     @property
     def problems(self) -> dict[str, str]:
-        return {f"NetworkPolicy {'/'.join(key)}": problem for key, problem in self.index.problems.items()}
+        named = {f"NetworkPolicy {'/'.join(key)}": problem for key, problem in self.index.problems.items()}
+        return {where: problem.removeprefix(f"{where}: ") for where, problem in named.items()}
 
     def _start_listening(self) -> None:
         try:

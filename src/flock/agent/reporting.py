@@ -72,11 +72,12 @@ class Reporter:
     async def _tell_refusal(self) -> None:
         problem = self._view.config_problem
         if problem and problem != self._refused:
-            await self._writer.config_event(reason="FlockConfigRefused", message=problem)
+            own = (self._source.node_config or {}).get("metadata", {})
+            await self._writer.config_event(reason="FlockConfigRefused", message=problem, uid=own.get("uid", ""))
         self._refused = problem
 
     async def _tell_status(self) -> None:
-        if self._view.layers is None or self._source.node_config is None:
+        if self._source.node_config is None:
             return  # a node that lives on templates alone has no object to write to
         with contextlib.suppress(BirdError):
             await self._routing.peers()
@@ -97,7 +98,7 @@ class Reporter:
         full = [pool.cidr for pool in pools if pool.full]
         no_bgp = not self._view.speaks
         conditions = [
-            self._condition("Ready", report.ready, "Serving", "NotReady", "; ".join(report.not_ready)),
+            self._ready(report.ready, "; ".join(report.not_ready)),
             self._condition(
                 "BGPEstablished",
                 no_bgp or (bool(sessions) and not down),
@@ -128,6 +129,12 @@ class Reporter:
             "pods": len(self._attachments.store.entries),
             "version": __version__,
         }
+
+    def _ready(self, ready: bool, problem: str) -> dict[str, str]:
+        """A node that serves by the last good configuration is ready, and says so."""
+        refused = self._view.config_problem
+        condition = self._condition("Ready", ready, "LastGoodConfig" if refused else "Serving", "NotReady", problem)
+        return condition | {"message": refused} if ready else condition
 
     def _condition(self, kind: str, good: bool, reason: str, otherwise: str, message: str) -> dict[str, str]:
         status = "True" if good else "False"

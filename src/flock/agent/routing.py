@@ -53,7 +53,7 @@ class Routing:
             self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._written = conffile.read(self._directory)
             if self._written is None:
-                conffile.write(self._directory, bootstrap_bird_conf(self._view.facts))
+                conffile.write(self._directory, bootstrap_bird_conf(self._view.facts), check=False)
         except (FlockError, OSError) as error:
             self.conf_problem = str(error)
             log.error("could not prepare bird.conf problem=%s", error)
@@ -72,7 +72,8 @@ class Routing:
     async def _keep_configured(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._dirty.wait(), LOOK_AGAIN)
+                async with asyncio.timeout(LOOK_AGAIN):
+                    await self._dirty.wait()
             self._dirty.clear()
             if await self._bring_up_to_date():
                 await asyncio.sleep(COOLDOWN)
@@ -90,7 +91,7 @@ class Routing:
             if text == self._written:
                 self.conf_problem = ""
                 return False
-            await conffile.replace(self._directory, text)
+            await asyncio.to_thread(conffile.write, self._directory, text, check=True)
         except FlockError as error:
             if error.msg != self.conf_problem:
                 log.error("kept the old bird.conf problem=%r", error.msg)

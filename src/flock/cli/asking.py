@@ -10,7 +10,15 @@ TIMEOUT = 30.0  # a check of a thousand pods enters a thousand namespaces
 
 
 class AgentError(Exception):
-    """The agent could not be reached, or refused."""
+    """The agent could not be reached."""
+
+    exit_code = 3
+
+
+class Refused(AgentError):
+    """The agent answered, and the answer is no."""
+
+    exit_code = 1
 
 
 def ask(run_dir: Path, op: str, *parameters: str) -> Any:
@@ -28,5 +36,5 @@ def ask(run_dir: Path, op: str, *parameters: str) -> Any:
         reason = getattr(error, "strerror", None) or str(error) or "no answer"
         raise AgentError(f"no answer from the agent at {path}: {reason}; is flock-agent running?") from None
     if "error" in response:
-        raise AgentError(response["error"]["msg"])
+        raise Refused(response["error"]["msg"])
     return response.get("result")

@@ -1,6 +1,7 @@
 """flockctl: asks the agent on this node, and says what it answers in words a human or a script can use.
 
-Exit codes: 0 fine, 1 the answer is "no" (not ready, differences found), 2 wrong usage, 3 the agent cannot be reached.
+Exit codes: 0 fine, 1 the answer is "no" (not ready, differences found, denied, refused), 2 wrong usage, 3 the agent
+cannot be reached.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from flock.cli import lab, policy
 from flock.cli.asking import AgentError, ask
 from flock.cli.tables import table
 
-NO, UNREACHABLE = 1, 3
+NO = 1
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(arguments.run(arguments))
     except AgentError as error:
         print(f"flockctl: {error}", file=sys.stderr)
-        sys.exit(UNREACHABLE)
+        sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.exit(0)
 

@@ -16,12 +16,12 @@ from flock.core.errors import FieldError
 class Point(StrEnum):
     ADD_PICKED = "add.picked"  # addresses chosen in memory
     ADD_LINK = "add.link"  # the veth exists, bare
-    ADD_PENDING = "add.pending"  # the pending entry is on disk
+    ADD_PENDING = "add.pending"  # marked pending, the kernel untouched
     ADD_RULES = "add.rules"  # the pod's rules are in force
     ADD_HOST_SIDE = "add.host-side"  # the host side is up and routed
     ADD_POD_SIDE = "add.pod-side"  # the pod side is complete
     ADD_COMMITTED = "add.committed"  # the committed entry is on disk, nobody was told
-    DEL_PENDING = "del.pending"  # marked pending on disk, the kernel untouched
+    DEL_PENDING = "del.pending"  # marked pending, the kernel untouched
     DEL_UNLINKED = "del.unlinked"  # the link is gone
     DEL_FORGOTTEN = "del.forgotten"  # the entry is gone from the disk, nobody was told
     STORE_WRITE = "store.write"  # before the new state is written

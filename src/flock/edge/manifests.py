@@ -93,6 +93,10 @@ class ManifestSource:
         return self._synced
 
     @property
+    def complete(self) -> bool:
+        return self._synced
+
+    @property
     def pods(self) -> Mapping[PodKey, Pod]:
         return self._pods
 

@@ -35,7 +35,11 @@ class Source(Protocol):
 
     @property
     def synced(self) -> bool:
-        """True once the first full listing of all that is watched is in."""
+        """True once the first full listing is in; stays True for good."""
+
+    @property
+    def complete(self) -> bool:
+        """True while all that is watched has been listed: also what was asked for later, as the cluster's pods."""
 
     @property
     def pods(self) -> Mapping[PodKey, Pod]:
@@ -43,7 +47,7 @@ class Source(Protocol):
 
     @property
     def cluster_pods(self) -> Mapping[PodKey, Pod]:
-        """All that are known; complete once `watch_cluster_pods` was called and `synced` is True again."""
+        """All that are known: the whole cluster's once `watch_cluster_pods` was called and `complete` is True."""
 
     def watch_cluster_pods(self) -> None:
         """Policies need the whole cluster's pods.  May be called again and again."""

@@ -105,7 +105,11 @@ class Kernel:
         while self._doomed:
             batch, self._doomed = self._doomed, []
             doomed = [allocation for allocation, _ in batch]
-            failures = await self._slow.run(lambda links, d=doomed: self._detach(links, d))  # type: ignore[misc]
+            failures: dict[str, Exception] = {}
+            try:
+                failures |= await self._slow.run(lambda links, d=doomed: self._detach(links, d))  # type: ignore[misc]
+            except Exception as error:  # each caller is told; those that come later are served
+                failures = dict.fromkeys((allocation.container_id for allocation in doomed), error)
             for allocation, done in batch:
                 if done.cancelled():
                     continue

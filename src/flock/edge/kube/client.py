@@ -41,19 +41,14 @@ class KubeClient:
     async def send(self, method: str, path: str, body: Any, *, content_type: str = "application/json") -> bytes:
         return await self._whole(method, path, msgspec.json.encode(body), content_type)
 
-    async def lines(self, path: str, *, read_timeout: float) -> AsyncIterator[bytes]:
-        """Lines of an endless answer; ends when the server ends it.  ApiError if it breaks off."""
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Entered once the server has begun its endless answer; gives its lines until the server ends it.
+
+        ApiError if it breaks off, or if nothing comes for `read_timeout`.
+        """
         async with self._request("GET", path) as (reader, headers):
-            buffer = bytearray()
-            async for chunk in _chunks(reader, headers, patience=read_timeout):
-                buffer += chunk
-                if len(buffer) > LINE_LIMIT:
-                    raise ApiError(f"{path}: an event of more than {LINE_LIMIT} bytes")
-                *lines, rest = bytes(buffer).split(b"\n")
-                buffer = bytearray(rest)
-                for line in lines:
-                    if line.strip():
-                        yield line
+            yield _lines(_chunks(reader, headers, patience=read_timeout))
 
     async def _whole(self, method: str, path: str, body: bytes = b"", content_type: str = "") -> bytes:
         async with self._request(method, path, body, content_type) as (reader, headers):
@@ -131,6 +126,19 @@ async def _chunks(reader: asyncio.StreamReader, headers: Mapping[str, str], *, p
             return
         remaining -= len(piece) if remaining > 0 else 0
         yield piece
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    buffer = bytearray()
+    async for chunk in chunks:
+        buffer += chunk
+        if len(buffer) > LINE_LIMIT:
+            raise ApiError(f"an event of more than {LINE_LIMIT} bytes")
+        *lines, rest = bytes(buffer).split(b"\n")
+        buffer = bytearray(rest)
+        for line in lines:
+            if line.strip():
+                yield line
 
 
 async def _soon(awaitable: Any, patience: float) -> bytes:

@@ -95,6 +95,7 @@ class Reflector(Generic[T]):
         self._selector = dict(selector or {})
         self._version = ""
         self._versions: dict[Key, str] = {}
+        self._unreadable: set[Key] = set()  # their last good version, if there was one, is in `objects`
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -152,7 +153,7 @@ class Reflector(Generic[T]):
             token = page.metadata.continue_
             if not token:
                 break
-        for key in [key for key in self.objects if key not in seen]:
+        for key in [key for key in (*self.objects, *self._unreadable) if key not in seen]:
             self._remove(key)
         self._version = version
         self.lists += 1
@@ -172,10 +173,11 @@ class Reflector(Generic[T]):
             "resourceVersion": self._version,
             "timeoutSeconds": str(seconds),
         }
-        self.healthy = True
-        async for line in self._client.lines(f"{self.path}?{urlencode(query)}", read_timeout=seconds + 15.0):
+        async with self._client.stream(f"{self.path}?{urlencode(query)}", read_timeout=seconds + 15.0) as lines:
+            self.healthy = True
             self.problem = ""
-            self._event(_understood(line, _Event))
+            async for line in lines:
+                self._event(_understood(line, _Event))
 
     def _event(self, event: _Event) -> None:
         raw = bytes(event.object)
@@ -200,17 +202,24 @@ class Reflector(Generic[T]):
             decoded = self._decode(bytes(raw))
         except (msgspec.DecodeError, FlockError) as error:
             # The last good version stays in force (invariant 7).
+            self._unreadable.add(key)
             if self._refused is not None:
                 self._refused(key, str(error))
             return key
-        if self._refused is not None:
-            self._refused(key, "")
+        self._readable(key)
         self._versions[key] = identity.resourceVersion
         self.objects[key] = decoded
         self._changed(key)
         return key
 
+    def _readable(self, key: Key) -> None:
+        if key in self._unreadable:
+            self._unreadable.remove(key)
+            if self._refused is not None:
+                self._refused(key, "")
+
     def _remove(self, key: Key) -> None:
+        self._readable(key)
         if self.objects.pop(key, None) is not None:
             self._versions.pop(key, None)
             self._changed(key)

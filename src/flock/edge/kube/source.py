@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from flock.core.errors import FlockError
-from flock.core.model import PREFIX, Metadata, Namespace, Node, Pod, own_annotations
+from flock.core.model import PREFIX, Container, Metadata, Namespace, Node, Pod, PodSpec, PodStatus, own_annotations
 from flock.edge.kube.client import KubeClient
 from flock.edge.kube.memory import Memory
 from flock.edge.kube.reflector import Key, Reflector
@@ -26,6 +26,8 @@ from flock.edge.source import ChangeKey, PodKey, Problem
 GROUP = f"/apis/{PREFIX}/v1alpha1"
 RECALL_AFTER = 10.0  # an API server that restarts with us is back by then
 SAVE_AFTER = 5.0  # gathers changes: a write in this long at most
+SAVE_RATE = 200  # and so many objects a second at most: pods of a large cluster change all the time
+CLUSTER_POD = "ClusterPod"  # the name under which pods of other nodes are remembered
 PATIENCE = 3.0  # how long ADD waits for a pod to become known; the runtime retries after that
 
 _pods = msgspec.json.Decoder(Pod)
@@ -44,6 +46,7 @@ class KubeSource:
         self._memory = Memory(state_dir)
         self._unsaved = asyncio.Event()
         self._restored = False
+        self._recalled_cluster_pods: Mapping[Key, Pod] = {}
         self._remembered: dict[str, tuple[Reflector[Any], Callable[[bytes], Any]]] = {}
         self._namespace = namespace
         self._node_name = node
@@ -107,6 +110,10 @@ class KubeSource:
 
     @property
     def synced(self) -> bool:
+        return all(reflector.synced.is_set() for reflector in self._reflectors if reflector is not self._cluster_pods)
+
+    @property
+    def complete(self) -> bool:
         return all(reflector.synced.is_set() for reflector in self._reflectors)
 
     @property
@@ -119,8 +126,11 @@ class KubeSource:
 
     def watch_cluster_pods(self) -> None:
         if self._cluster_pods is None:
-            self._cluster_pods = self._reflector("Pod", "/api/v1/pods", decode_pod)
+            self._cluster_pods = self._reflector("Pod", "/api/v1/pods", decode_cluster_pod)
+            self._remembered[CLUSTER_POD] = (self._cluster_pods, decode_cluster_pod)
             self._reflectors.append(self._cluster_pods)
+            if self._restored:
+                self._cluster_pods.restore(self._recalled_cluster_pods)
             self._tasks.append(asyncio.get_running_loop().create_task(self._cluster_pods.run()))
 
     @property
@@ -176,7 +186,8 @@ class KubeSource:
                 return found
             self._arrival.clear()
             try:
-                await asyncio.wait_for(self._arrival.wait(), min(remaining, 0.5))
+                async with asyncio.timeout(min(remaining, 0.5)):
+                    await self._arrival.wait()
             except TimeoutError:
                 continue
 
@@ -214,16 +225,18 @@ class KubeSource:
         if self.synced:
             return
         decoders = {kind: decode for kind, (_, decode) in self._remembered.items()}
-        known = await asyncio.to_thread(self._memory.load, decoders)
+        known = await asyncio.to_thread(self._memory.load, {**decoders, CLUSTER_POD: decode_cluster_pod})
         if known["NodeConfig"] or known["NodeConfigTemplate"]:
             self._restored = True
-            for kind, (reflector, _) in self._remembered.items():
+            self._recalled_cluster_pods = known[CLUSTER_POD]
+            for kind, (reflector, _) in list(self._remembered.items()):
                 reflector.restore(known[kind])
 
     async def _remember(self) -> None:
         while True:
             await self._unsaved.wait()
-            await asyncio.sleep(SAVE_AFTER)
+            size = sum(len(reflector.objects) for reflector, _ in self._remembered.values())
+            await asyncio.sleep(max(SAVE_AFTER, size / SAVE_RATE))
             self._unsaved.clear()
             if self.synced and not self._lives_on_memory:
                 content = {kind: dict(reflector.objects) for kind, (reflector, _) in self._remembered.items()}
@@ -253,6 +266,20 @@ def _same_pod(pod: Pod | None, uid: str) -> Pod | None:
 def decode_pod(raw: bytes) -> Pod:
     pod = _pods.decode(raw)
     return msgspec.structs.replace(pod, metadata=_trimmed(pod.metadata))
+
+
+def decode_cluster_pod(raw: bytes) -> Pod:
+    """Only what policies read of a peer: there may be ten thousand."""
+    pod = _pods.decode(raw)
+    ports = tuple(port for container in pod.spec.containers or () for port in container.ports or () if port.name)
+    return Pod(
+        msgspec.structs.replace(_trimmed(pod.metadata), owner_references=None, resource_version=""),
+        PodSpec(
+            host_network=pod.spec.host_network,
+            containers=(Container(ports=ports),) if ports else None,
+        ),
+        PodStatus(phase=sys.intern(pod.status.phase), pod_ips=pod.status.pod_ips),
+    )
 
 
 def _decode_namespace(raw: bytes) -> Namespace:
