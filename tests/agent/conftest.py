@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
 from harness import Node
 
 _NODE = pytest.StashKey[Node]()

@@ -184,6 +184,12 @@ def failure_after(node: Node, damage: Callable[[], object], verb: str, container
     raise AssertionError(f"{verb} {container} never failed")
 
 
+def collect(node: Node, *kept: str) -> None:
+    """GC of all but `kept`."""
+    conf: dict[str, Any] = {"cni.dev/valid-attachments": [{"containerID": c, "ifname": "eth0"} for c in kept]}
+    assert node.cni("GC", **conf) is None
+
+
 def outcome(process: "subprocess.Popen[bytes]") -> Any:
     """Result of a started verb, or its CniFailure as a value."""
     out, err = process.communicate(timeout=60)

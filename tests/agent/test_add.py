@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from harness import NODE_CONFIG, CniFailure, Node, eventually
 from looking import (
     HOST_MAC,
     OWN,
@@ -18,6 +17,8 @@ from looking import (
     settle,
     undisturbed,
 )
+
+from harness import NODE_CONFIG, CniFailure, Node, eventually
 
 FIXED = "2001:db8:53::7"
 ADDRESS_IN_USE = 103

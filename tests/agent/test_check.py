@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness import Node
 from looking import addresses_of, failure, failure_after, flockctl, settle, sysctl
 
+from harness import Node
 
 
 @pytest.fixture
@@ -84,8 +84,14 @@ def test_a_difference_inside_the_pod_is_named(attached: tuple[Node, dict[str, An
 # --- on the host, where the agent repairs by itself as soon as it notices --------------------------------------------
 
 ON_HOST: dict[str, tuple[Break, Callable[[dict[str, Any]], list[str]]]] = {
-    "ipv6 route": (lambda n, r: n.ip("-6", "route", "del", addresses_of(r)[0]), lambda r: ["route", addresses_of(r)[0]]),
-    "ipv4 route": (lambda n, r: n.ip("-4", "route", "del", addresses_of(r)[1]), lambda r: ["route", addresses_of(r)[1]]),
+    "ipv6 route": (
+        lambda n, r: n.ip("-6", "route", "del", addresses_of(r)[0]),
+        lambda r: ["route", addresses_of(r)[0]],
+    ),
+    "ipv4 route": (
+        lambda n, r: n.ip("-4", "route", "del", addresses_of(r)[1]),
+        lambda r: ["route", addresses_of(r)[1]],
+    ),
     "route of another owner": (
         lambda n, r: n.ip("route", "replace", addresses_of(r)[1], "dev", host(r), "metric", "20", "proto", "static"),
         lambda r: ["route", addresses_of(r)[1]],

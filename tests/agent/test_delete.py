@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from harness import CniFailure, Node
 from looking import addresses_of, assert_sound, failure, outcome, pod_side, undisturbed
+
+from harness import CniFailure, Node
 
 
 def test_del_leaves_nothing(node: Node) -> None:

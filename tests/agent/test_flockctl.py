@@ -2,8 +2,9 @@
 
 import json
 
-from harness import Node, eventually
 from looking import addresses_of, assert_sound, flockctl, sysctl
+
+from harness import Node, eventually
 
 
 def test_without_an_agent_it_says_so_by_an_exit_code_of_its_own(fresh: Node) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import NODE_CONFIG, CniFailure, Node, eventually
 from looking import addresses_of, assert_sound, failure, flockctl, outcome, undisturbed
+
+from harness import NODE_CONFIG, CniFailure, Node, eventually
 
 VALID = "cni.dev/valid-attachments"
 

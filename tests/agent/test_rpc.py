@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from harness import Node, eventually
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from looking import addresses_of, assert_sound, failure, pod_side
 
 from flock.core.errors import FlockError, StoreFailure
 from flock.edge.store import FILE, Store
+from harness import Node, eventually
 
 CONF: dict[str, Any] = {"cniVersion": "1.1.0", "name": "flock", "type": "flock"}
 
@@ -181,6 +181,16 @@ def test_there_is_one_log_line_per_call(shared: Node) -> None:
     assert len(lines) == 1 and "op=CHECK" in lines[0] and "code=3" in lines[0]
 
 
+def test_a_caller_cannot_write_lines_of_its_own_into_the_log(shared: Node) -> None:
+    before = len(shared.log.read_text())
+    hostile = "x\n2026-01-01 00:00:00,000 INFO forged"
+    for field in ("op", "container_id", "netns", "ifname"):
+        shared.rpc({**request("CHECK"), field: hostile})
+    shared.rpc(request("CHECK", netns="y" * 100_000))
+    new = shared.log.read_text()[before:]
+    assert not [line for line in new.splitlines() if line.endswith("INFO forged")] and len(new) < 10_000
+
+
 def test_the_agents_error_arrives_unchanged(shared: Node) -> None:
     """Fault 18: the CNI error code was lost on the wire."""
     frame = request("ADD", container_id="x", netns="/nowhere", ifname="eth0")
@@ -296,7 +306,8 @@ def test_fuzzed_configurations_never_harm(shared: Node, conf: dict[str, Any], op
 
 @given(values=st.dictionaries(
     st.sampled_from(["ipv4", "ipv6", "cidr4", "cidr6", "ip-algo", "anycast", "addresses", "other"]),
-    st.text(max_size=30) | st.sampled_from(["true", "2001:db8:1::5", "192.0.2.0/24,,", "0.0.0.0/0", "::", "namespace,app"]),
+    st.text(max_size=30)
+    | st.sampled_from(["true", "2001:db8:1::5", "192.0.2.0/24,,", "0.0.0.0/0", "::", "namespace,app"]),
 ))  # fmt: skip
 @settings(max_examples=150, deadline=None)
 def test_fuzzed_annotations_never_harm(shared: Node, values: dict[str, str]) -> None:
@@ -308,9 +319,7 @@ def test_fuzzed_annotations_never_harm(shared: Node, values: dict[str, str]) -> 
 
 @given(raw=st.binary(max_size=300) | JSON.map(lambda value: json.dumps(value).encode()))
 @settings(max_examples=200, deadline=None)
-def test_fuzzed_state_files_are_refused_and_left_alone(
-    tmp_path_factory: pytest.TempPathFactory, raw: bytes
-) -> None:
+def test_fuzzed_state_files_are_refused_and_left_alone(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     load(tmp_path_factory.mktemp("state"), raw)
 
 

@@ -104,7 +104,8 @@ async def _find(
     if annotations is not None and source.requires_pods and not needs_labels:
         fields, _ = resolve_ip_algo(annotations, node_annotations)
         if Field.APP not in fields and Field.IMAGE not in fields:
-            return source.pods.get((args.namespace, args.name))
+            known = source.pods.get((args.namespace, args.name))
+            return known if known and args.uid in ("", known.metadata.uid) else None  # else a namesake
     pod = await source.pod(args.namespace, args.name, uid=args.uid)
     if pod is None and source.requires_pods and annotations is None:
         raise TryAgain(f"pod {args.namespace}/{args.name} is not known yet", details="the runtime retries by itself")

@@ -33,7 +33,9 @@ def enable_forwarding(sysctl: Path, *, ipv6: bool, ipv4: bool) -> list[str]:
                 "IPv6 is switched off in this kernel (ipv6.disable=1)",
                 details="remove spec.cidr6 from the NodeConfig, or enable IPv6",
             )
-        for interface in sorted(os.listdir(conf)):  # noqa: PTH208
+        # Where forwarding is on already, who does not accept advertisements now is not to start with it.
+        listening = [] if _read(conf / "all" / "forwarding") == "1" else sorted(os.listdir(conf))  # noqa: PTH208
+        for interface in listening:
             if interface in ("all", "default", "lo") or is_host_interface(interface):
                 continue
             accepts = conf / interface / "accept_ra"

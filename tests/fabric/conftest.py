@@ -1,0 +1,106 @@
+"""Labs with real agents: one per kind of router shared by all tests, put back after each; others of a test's own."""
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+from fabric_flows import Replica, Serve, close_all
+from fabric_parts import MakeLab, Origin, new_name, node_configs, patient, remove, restore, write_configs
+
+from flock.lab.fabric import Lab
+from flock.lab.speaker import Kind
+
+_LABS = pytest.StashKey[list[Lab]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails shows what the agents and BIRDs of its lab said last."""
+    report = yield
+    if report.failed:
+        for lab in item.stash.get(_LABS, []):
+            for node in lab.plan.role("node"):
+                for role in ("agent", "bird"):
+                    said = lab.host(node.name).log(role, lines=2000).splitlines()
+                    worth_reading = [line for line in said if " rpc call " not in line][-25:]
+                    report.sections.append((f"{role} of {node.name}", "\n".join(worth_reading)))
+    return report
+
+
+@pytest.fixture(scope="package")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Kind], tuple[Lab, Origin]]]:
+    """One settled leaf-spine lab for each kind of router that is asked for, and how it was then."""
+    labs: dict[Kind, tuple[Lab, Origin]] = {}
+    names: list[str] = []
+
+    def of(kind: Kind) -> tuple[Lab, Origin]:
+        if kind not in labs:
+            names.append(new_name())
+            configs = node_configs(nodes=2, routers=2, bfd=kind != "gobgp")
+            directory = write_configs(tmp_path_factory.mktemp(kind), map(patient, configs))
+            lab = Lab.up(name=names[-1], router=kind, nodes=2, routers=2, topology="leaf-spine", nodeconfigs=directory)
+            lab.wait()
+            labs[kind] = lab, Origin.of(lab)
+        return labs[kind]
+
+    yield of
+    for name in names:
+        remove(name)
+
+
+def _borrowed(shared: Any, kind: Kind, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    lab, origin = shared(kind)
+    request.node.stash.setdefault(_LABS, []).append(lab)
+    yield lab
+    restore(lab, origin)
+
+
+@pytest.fixture
+def lab(shared: Any, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Two nodes, two BIRD routers, a client; no pods before and after."""
+    yield from _borrowed(shared, "bird", request)
+
+
+@pytest.fixture(params=["bird", "frr", "gobgp"])
+def fabric(shared: Any, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """The same with each kind of router."""
+    yield from _borrowed(shared, request.param, request)
+
+
+@pytest.fixture(params=["bird", "frr"])
+def forwarding(shared: Any, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Those whose routers forward and know BFD."""
+    yield from _borrowed(shared, request.param, request)
+
+
+@pytest.fixture
+def make_lab(request: pytest.FixtureRequest) -> Iterator[MakeLab]:
+    """`make_lab(nodes=1, …)`: a lab of the test's own, settled unless told otherwise."""
+    names: list[str] = []
+
+    def make(*, settled: bool = True, **options: Any) -> Lab:
+        names.append(new_name())
+        lab = Lab.up(name=names[-1], **options)
+        request.node.stash.setdefault(_LABS, []).append(lab)
+        if settled:
+            lab.wait()
+        return lab
+
+    yield make
+    for name in names:
+        remove(name)
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """`serve(lab, pod)`: the pod answers TCP with its name until the test ends."""
+    replicas: list[Replica] = []
+
+    def start(lab: Lab, pod: str) -> Replica:
+        replicas.append(Replica(lab, pod))
+        return replicas[-1]
+
+    yield start
+    close_all(replicas)

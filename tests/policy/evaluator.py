@@ -1,0 +1,167 @@
+"""May this packet pass?  A second answer, for the tests alone.
+
+Written from the text of the NetworkPolicy v1 API and the rules flock adds to it, straight over the objects as `kubectl`
+takes them (plain dicts), for one packet at a time, with no index, no sets and no code of flock's.  It is slow and
+obvious on purpose: where it and the compiled form differ, one of them misreads the API.
+"""
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A pod as the API shows it, with every address it has, and whether it is on the node that filters."""
+
+    namespace: str
+    name: str
+    labels: dict[str, str]
+    addresses: tuple[str, ...]
+    ports: tuple[tuple[str, int, str], ...] = ()
+    """(name, number, protocol) of its containers' ports"""
+    local: bool = True
+    host_network: bool = False
+    phase: str = "Running"
+
+    def counts(self) -> bool:
+        """A pod on its host's network is not told from its host; one that has ended has no network."""
+        return not self.host_network and self.phase not in ("Succeeded", "Failed")
+
+
+@dataclass
+class Cluster:
+    namespaces: dict[str, dict[str, str]]
+    pods: list[Subject]
+    policies: list[Object] = field(default_factory=list)
+    node_addresses: tuple[str, ...] = ()
+
+    def pod_at(self, address: str) -> Subject | None:
+        return next((p for p in self.pods if p.counts() and address in p.addresses), None)
+
+    def allows(self, source: str, destination: str, protocol: str, port: int | None) -> bool:
+        """Whether the node that filters lets a first packet through.  `port` is None for ICMP."""
+        sender, receiver = self.pod_at(source), self.pod_at(destination)
+        if sender is not None and sender is receiver:
+            return True
+        if (source in self.node_addresses and receiver is not None and receiver.local) or (
+            destination in self.node_addresses and sender is not None and sender.local
+        ):
+            return True
+        if sender is not None and sender.local:
+            selecting = self._selecting(sender, "Egress")
+            if selecting and not any(
+                self._rule_allows(policy, rule, "to", destination, receiver, receiver, protocol, port)
+                for policy in selecting
+                for rule in policy["spec"].get("egress") or []
+            ):
+                return False
+        if receiver is not None and receiver.local:
+            selecting = self._selecting(receiver, "Ingress")
+            if selecting and not any(
+                self._rule_allows(policy, rule, "from", source, sender, receiver, protocol, port)
+                for policy in selecting
+                for rule in policy["spec"].get("ingress") or []
+            ):
+                return False
+        return True
+
+    def _selecting(self, pod: Subject, direction: str) -> list[Object]:
+        return [
+            policy
+            for policy in self.policies
+            if policy["metadata"]["namespace"] == pod.namespace
+            and direction in policy_types(policy["spec"])
+            and selects(policy["spec"].get("podSelector") or {}, pod.labels)
+        ]
+
+    def _rule_allows(
+        self,
+        policy: Object,
+        rule: Object,
+        peers_field: str,
+        address: str,
+        peer: Subject | None,
+        target: Subject | None,
+        protocol: str,
+        port: int | None,
+    ) -> bool:
+        """`address` and `peer` are the far end; `target` is the destination, whose names the ports bear."""
+        ports = rule.get("ports") or []
+        peers = rule.get(peers_field) or []
+        if not peers:
+            return not ports or any(port_matches(p, protocol, port, target) for p in ports)
+        for entry in peers:
+            if not self._peer_matches(policy, entry, address, peer):
+                continue
+            behind_block = peers_field == "to" and entry.get("ipBlock") is not None
+            if not ports or any(port_matches(p, protocol, port, None if behind_block else target) for p in ports):
+                return True
+        return False
+
+    def _peer_matches(self, policy: Object, entry: Object, address: str, peer: Subject | None) -> bool:
+        block = entry.get("ipBlock")
+        if block is not None:
+            return within(address, block["cidr"]) and not any(within(address, e) for e in block.get("except") or [])
+        if peer is None:
+            return False
+        of_pods, of_namespaces = entry.get("podSelector"), entry.get("namespaceSelector")
+        if of_namespaces is None:
+            if peer.namespace != policy["metadata"]["namespace"]:
+                return False
+        elif not selects(of_namespaces, self._namespace_labels(peer.namespace)):
+            return False
+        return of_pods is None or selects(of_pods, peer.labels)
+
+    def _namespace_labels(self, name: str) -> dict[str, str]:
+        """The API server puts the name's label on every namespace."""
+        return {**self.namespaces[name], "kubernetes.io/metadata.name": name}
+
+
+def policy_types(spec: Object) -> set[str]:
+    """Not given: ingress always, egress if there is an egress rule."""
+    given = spec.get("policyTypes")
+    if given:
+        return set(given)
+    return {"Ingress", "Egress"} if spec.get("egress") else {"Ingress"}
+
+
+def selects(selector: Object, labels: dict[str, str]) -> bool:
+    """All requirements must hold; none means everything."""
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(key) != value:
+            return False
+    for expression in selector.get("matchExpressions") or []:
+        key, operator = expression["key"], expression["operator"]
+        if operator == "Exists":
+            holds = key in labels
+        elif operator == "DoesNotExist":
+            holds = key not in labels
+        elif operator == "In":
+            holds = key in labels and labels[key] in expression["values"]
+        else:
+            assert operator == "NotIn"
+            holds = key not in labels or labels[key] not in expression["values"]
+        if not holds:
+            return False
+    return True
+
+
+def port_matches(entry: Object, protocol: str, port: int | None, target: Subject | None) -> bool:
+    """No protocol means TCP; no port means all of the protocol; a name means what the destination calls so."""
+    if port is None or (entry.get("protocol") or "TCP") != protocol:
+        return False
+    wanted = entry.get("port")
+    if wanted is None:
+        return True
+    if isinstance(wanted, str):
+        return target is not None and (wanted, port, protocol) in target.ports
+    last = entry.get("endPort")
+    return bool(wanted <= port <= (wanted if last is None else last))
+
+
+def within(address: str, cidr: str) -> bool:
+    ip, network = ipaddress.ip_address(address), ipaddress.ip_network(cidr, strict=False)
+    return ip.version == network.version and ip in network

@@ -1,0 +1,142 @@
+"""The compiled form against an evaluator that shares no code with it, in random worlds that also change."""
+
+from dataclasses import replace
+from functools import lru_cache
+from ipaddress import ip_address
+from random import Random
+from typing import Any
+
+import evaluator
+import msgspec
+import pytest
+from evaluator import Cluster, Subject
+from worlds import addresses_of, cluster, labels, named_ports, policy, probe
+
+from flock.core.model import Pod
+from flock.core.policy.explain import Party, evaluate
+from flock.core.policy.facts import LocalPod, PodFacts, pod_facts
+from flock.core.policy.index import PolicyIndex
+
+WORLDS = 200
+STATES = 3  # of one world: as made, and after changes
+PROBES = 200  # of one state
+
+
+def test_a_hundred_thousand_random_packets_are_judged_as_the_api_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "within", lru_cache(100_000)(evaluator.within))
+    cells = denied = 0
+    for seed in range(WORLDS):
+        random = Random(seed)
+        world = cluster(random)
+        index = PolicyIndex()
+        for name, found in world.namespaces.items():
+            index.set_namespace(name, found)
+        for pod in world.pods:
+            put(index, pod)
+        for obj in world.policies:
+            index.set_policy(obj)
+        for _ in range(STATES):
+            index.commit()
+            assert not index.problems
+            for _ in range(PROBES):
+                cell = probe(random, addresses_of(world.pods))
+                allowed = world.allows(*cell)
+                assert compiled_allows(index, world, cell) == allowed, (seed, cell, world.policies)
+                cells, denied = cells + 1, denied + (not allowed)
+            world = change(random, world, index)
+    assert cells >= 100_000
+    assert cells // 10 < denied < cells * 9 // 10, "both answers occur often"
+
+
+def compiled_allows(index: PolicyIndex, world: Cluster, cell: tuple[str, str, str, int | None]) -> bool:
+    source, destination, protocol, port = cell
+    answer = evaluate(
+        index.compiled,
+        source=party(world, source),
+        destination=party(world, destination),
+        protocol=protocol,
+        port=port,
+        node_addresses=tuple(ip_address(a) for a in world.node_addresses),
+    )
+    return answer.verdict == "allow"
+
+
+def party(world: Cluster, address: str) -> Party:
+    """A pod of this node is known by its interface, everything else by its address."""
+    for pod in world.pods:
+        if address in pod.addresses and pod.local and not pod.host_network:
+            return Party(address=address, interface=interface(pod))
+    return Party(address=address)
+
+
+def interface(pod: Subject) -> str:
+    return f"flock-{pod.name}"
+
+
+def put(index: PolicyIndex, pod: Subject) -> None:
+    """The object as a source hands it over, and the allocation if the pod is here."""
+    facts = facts_of(pod)
+    index.set_pod(facts)
+    if pod.local and not pod.host_network:
+        index.set_local(
+            LocalPod(
+                interface=interface(pod),
+                container_id=pod.name,
+                namespace=pod.namespace,
+                name=pod.name,
+                labels=None,
+                addresses=tuple(ip_address(a) for a in pod.addresses),
+            )
+        )
+
+
+def facts_of(pod: Subject) -> PodFacts:
+    return pod_facts(msgspec.convert(manifest(pod), Pod))
+
+
+def manifest(pod: Subject) -> dict[str, Any]:
+    """Addresses beyond the first of each family are in annotations."""
+    primary, more = pod.addresses[:2], pod.addresses[2:]
+    annotations = {
+        "flock.fritzlab.net/addresses": ",".join(a for a in more if "." in a),
+        "flock.fritzlab.net/anycast": ",".join(a for a in more if ":" in a),
+    }
+    ports = [{"name": name, "containerPort": number, "protocol": protocol} for name, number, protocol in pod.ports]
+    return {
+        "metadata": {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "labels": pod.labels,
+            "annotations": {name: value for name, value in annotations.items() if value},
+        },
+        "spec": {"hostNetwork": pod.host_network, "containers": [{"name": "c", "ports": ports}]},
+        "status": {"phase": pod.phase, "podIPs": [{"ip": a} for a in primary]},
+    }
+
+
+def change(random: Random, world: Cluster, index: PolicyIndex) -> Cluster:
+    """A few things happen: the index hears of each, the evaluator sees the new world."""
+    pods, policies, namespaces = list(world.pods), list(world.policies), dict(world.namespaces)
+    for _ in range(random.randint(1, 6)):
+        match random.choice(("pod", "pod", "namespace", "policy", "no policy")):
+            case "pod":
+                at = random.randrange(len(pods))
+                phase = random.choice(("Running", "Running", "Running", "Succeeded"))
+                pods[at] = replace(pods[at], labels=labels(random), ports=named_ports(random), phase=phase)
+                put(index, pods[at])
+            case "namespace":
+                name = random.choice(list(namespaces))
+                namespaces[name] = labels(random, {"team": ("blue", "red"), "env": ("prod", "test")})
+                index.set_namespace(name, namespaces[name])
+            case "policy":
+                made = policy(random, f"p{random.randrange(6)}", addresses_of(pods))
+                policies = [p for p in policies if key(p) != key(made)] + [made]
+                index.set_policy(made)
+            case "no policy" if policies:
+                gone = policies.pop(random.randrange(len(policies)))
+                index.drop_policy(key(gone))
+    return Cluster(namespaces=namespaces, pods=pods, policies=policies, node_addresses=world.node_addresses)
+
+
+def key(obj: dict[str, Any]) -> tuple[str, str]:
+    return obj["metadata"]["namespace"], obj["metadata"]["name"]

@@ -1,0 +1,211 @@
+"""Invariant 3: no forbidden packet gets into or out of an isolated pod, whatever starts, dies or changes meanwhile.
+
+Taps in the pods' namespaces see every packet from before the link exists.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from time import sleep
+from typing import Any
+
+import pytest
+from hammer import Tap, hammering, order
+
+from harness import Node, cni_outcome, eventually
+
+PODS = 100
+AT_ONCE = 10  # ADDs under way
+KILLS = 50
+UPDATES = 200
+NODE_CONFIG: dict[str, Any] = {
+    "apiVersion": "flock.fritzlab.net/v1alpha1",
+    "kind": "NodeConfig",
+    "metadata": {"name": "n1"},
+    "spec": {"cidr6": ["2001:db8:1::/64"], "cidr4": ["10.0.0.0/22"]},
+}
+
+
+def policy(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "locked"}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+
+
+FRIENDS = {"podSelector": {"matchLabels": {"role": "friend"}}}
+DENY = policy("deny", {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
+VICTIMS: dict[str, Any] = {"podSelector": {"matchLabels": {"role": "victim"}}}
+FRIENDLY = policy("friendly", {**VICTIMS, "ingress": [{"from": [FRIENDS]}]})
+
+
+def addresses(number: int) -> tuple[str, str]:
+    return f"2001:db8:1::1:{number:x}", f"10.0.3.{number}"
+
+
+def targets(*numbers: int) -> list[tuple[str, int]]:
+    return [(address, 80) for number in numbers for address in addresses(number)]
+
+
+def describe(node: Node, name: str, number: int, *, namespace: str, role: str) -> None:
+    """A pod with addresses that are known before it exists."""
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "labels": {"role": role},
+        "annotations": {"flock.fritzlab.net/addresses": ",".join(addresses(number))},
+    }
+    node.write(f"pod-{name}", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+
+
+def start(node: Node, name: str, *, namespace: str) -> Any:
+    return node.cni_start("ADD", name, args=f"K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}", wait=30)
+
+
+def finish(process: Any) -> Any:
+    out, err = process.communicate(timeout=60)
+    return cni_outcome(process.returncode, out, err)
+
+
+def add(node: Node, name: str, number: int, *, namespace: str, role: str) -> None:
+    describe(node, name, number, namespace=namespace, role=role)
+    node.namespace(name)
+    finish(start(node, name, namespace=namespace))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """With a stranger outside the locked namespace, and policies in force that deny all to and from it."""
+    with Node(tmp_path, config=NODE_CONFIG) as node:
+        for name in ("locked", "outer"):
+            node.write(f"namespace-{name}", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        node.write("deny", DENY)
+        node.start()
+        add(node, "stranger", 200, namespace="outer", role="stranger")
+        yield node
+
+
+@contextlib.contextmanager
+def taps(node: Node, *names: str) -> Iterator[dict[str, Tap]]:
+    with contextlib.ExitStack() as stack:
+        yield {name: stack.enter_context(contextlib.closing(Tap(node.path(name)))) for name in names}
+
+
+class Heard:
+    """What came into the namespaces."""
+
+    def __init__(self, taps: dict[str, Tap]) -> None:
+        self._taps = taps
+        self._friends: list[int] = []
+
+    def intruders(self) -> dict[str, set[str]]:
+        """What came in since the last call that should not have, by namespace."""
+        found: dict[str, set[str]] = {}
+        for name, tap in self._taps.items():
+            for payload, number in tap.seen():
+                if payload != "friend":
+                    found.setdefault(name, set()).add(payload)
+                elif name != "friend":  # itself it sees them again in ICMP errors, as nobody listens
+                    self._friends.append(number)
+        return found
+
+    def lost(self) -> list[int]:
+        """Rounds of which not both families' packets of the friend arrived; the first and the last may be cut."""
+        count = Counter(self._friends)
+        assert len(count) > 100, "the friend spoke all the time"
+        return [number for number in range(min(count) + 1, max(count)) if count[number] != 2]
+
+
+def test_a_hundred_isolated_pods_start_under_fire_and_see_nothing(node: Node) -> None:
+    names = [f"pod{number}" for number in range(1, PODS + 1)]
+    for number, name in enumerate(names, 1):
+        describe(node, name, number, namespace="locked", role="victim")
+        node.namespace(name)
+    orders = [order(node.path("stranger"), "into-a-pod", *targets(*range(1, PODS + 1)))]
+    orders += [order(node.path(name), "out-of-a-pod", *targets(200)) for name in names]
+    with taps(node, "stranger", *names) as seen, hammering(orders):
+        for first in range(0, PODS, AT_ONCE):
+            for process in [start(node, name, namespace="locked") for name in names[first : first + AT_ONCE]]:
+                finish(process)
+        sleep(0.3)
+        heard = Heard(seen)
+        assert heard.intruders() == {}
+        (node.manifests / "deny.json").unlink()  # it was the policy that kept them out, and nothing else
+        found: set[str] = set()
+
+        def all_open() -> bool:
+            found.update(heard.intruders())
+            return found == {"stranger", *names}
+
+        eventually(all_open, what="every pod can be reached once nothing forbids it")
+
+
+@pytest.fixture
+def besieged(node: Node) -> Iterator[tuple[Node, dict[str, Tap]]]:
+    """Three victims, a friend who may speak to them, a stranger who may not, all speaking."""
+    node.write("friendly", FRIENDLY)
+    add(node, "friend", 100, namespace="locked", role="friend")
+    for number in (1, 2, 3):
+        add(node, f"victim{number}", number, namespace="locked", role="victim")
+    node.write("speaks", policy("speaks", {**FRIENDS, "egress": [{}], "policyTypes": ["Egress"]}))
+    orders = [
+        order(node.path("stranger"), "into-a-pod", *targets(1, 2, 3)),
+        order(node.path("friend"), "friend", *targets(1)),
+        order(node.path("victim1"), "out-of-a-pod", *targets(2, 3, 100, 200)),
+    ]
+    with taps(node, "stranger", "friend", "victim1", "victim2", "victim3") as seen, hammering(orders):
+        eventually(lambda: seen["victim1"].seen(), what="the friend comes through")
+        yield node, seen
+
+
+def test_agents_are_killed_under_fire_and_nothing_forbidden_gets_through(besieged: tuple[Node, dict[str, Tap]]) -> None:
+    """And what is allowed goes on as if nothing happened."""
+    node, seen = besieged
+    random = Random(5)
+    heard = Heard(seen)
+    for _ in range(KILLS):
+        node.kill()
+        node.start(wait=False)
+        sleep(random.uniform(0, 0.4))  # so that it dies at every stage of its start
+        assert heard.intruders() == {}
+    node.kill()
+    node.start()
+    assert heard.intruders() == {}
+    assert heard.lost() == []
+
+
+def test_policies_are_updated_under_fire_and_only_what_they_allow_gets_through(
+    besieged: tuple[Node, dict[str, Tap]],
+) -> None:
+    """Whatever the updates say beside it, the friend is always allowed and the stranger never."""
+    node, seen = besieged
+    random = Random(6)
+    heard = Heard(seen)
+    for number in range(UPDATES):
+        update(node, random, number)
+        sleep(0.01)
+        assert heard.intruders() == {}
+    assert heard.lost() == []
+
+
+def update(node: Node, random: Random, number: int) -> None:
+    others = [
+        {"podSelector": {"matchLabels": {"role": random.choice(("nobody", "ghost"))}}},
+        {"ipBlock": {"cidr": f"192.0.{random.randrange(3)}.0/24"}},
+        {"namespaceSelector": {"matchLabels": {"team": str(number)}}},
+    ]
+    chosen = random.sample(others, random.randint(0, 3))
+    match number % 4:
+        case 0:
+            node.write("friendly", policy("friendly", {**FRIENDLY["spec"], "ingress": [{"from": [FRIENDS, *chosen]}]}))
+        case 1:
+            rules = [{"from": chosen, "ports": [{"port": number + 1}]}] if chosen else []
+            node.write("more", policy("more", {"podSelector": {}, "ingress": rules}))
+        case 2:
+            spec = {**VICTIMS, "policyTypes": ["Egress"]}
+            if random.random() < 0.5:
+                spec["egress"] = [{"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}]
+            node.write("out", policy("out", spec))
+        case 3:
+            node.write("deny", DENY if number % 8 == 3 else policy("deny", {**DENY["spec"], "ingress": []}))
+            (node.manifests / "more.json").unlink()
