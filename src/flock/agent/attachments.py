@@ -259,6 +259,7 @@ class Attachments:
         if known.state == "committed":
             known = msgspec.structs.replace(known, state="pending")
             self.store.mark(msgspec.structs.replace(known, netns_id=""))
+            self._notify(known)  # what it carries is withdrawn while its link still stands
         faults.reach(Point.DEL_PENDING)
         for index in [index for index, name in self.links.items() if name == host_name(known)]:
             del self.links[index]
