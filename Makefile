@@ -2,12 +2,16 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 PACKAGES := python3 python3-venv gcc musl-tools iproute2 iputils-ping nftables bird2
-TEST_PACKAGES := containerd runc containernetworking-plugins iptables frr gobgpd
+TEST_PACKAGES := containerd runc containernetworking-plugins iptables frr gobgpd conntrack
+E2E_PACKAGES := etcd-server curl openssl busybox-static buildah mmdebstrap golang-1.19-go \
+  golang-github-modern-go-reflect2-dev dpkg-dev rsync make
+E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)
 
-.PHONY: help build demo test bench lint clean
+.PHONY: help build demo test e2e bench lint clean
 help:
 	@echo "make demo    a BGP fabric with pods and anycast on this machine, end to end"
 	@echo "make test    all checks and tests"
+	@echo "make e2e     a real Kubernetes cluster on this machine, flock deployed on it, and everything that may go wrong"
 	@echo "make bench   benchmarks: prints a table, writes bench/results.json"
 	@echo "make build   the CNI executable build/flock and the virtual environment .venv"
 
@@ -29,9 +33,10 @@ build/flock: $(wildcard cni/*.[ch]) | packages
 	@touch $@
 
 # System packages: only what is missing, and only as root.
-.PHONY: packages test-packages
-packages test-packages:
-	@scripts/packages $(PACKAGES) $(if $(filter test-packages,$@),$(TEST_PACKAGES))
+.PHONY: packages test-packages e2e-packages
+packages test-packages e2e-packages:
+	@scripts/packages $(PACKAGES) $(if $(filter-out packages,$@),$(TEST_PACKAGES)) \
+	  $(if $(filter e2e-packages,$@),$(E2E_PACKAGES))
 
 demo: build
 	@scripts/need-root "make demo makes network namespaces"
@@ -39,8 +44,8 @@ demo: build
 
 lint: build
 	@echo "ruff, mypy --strict, layers"
-	@.venv/bin/ruff check src tests bench demo
-	@.venv/bin/ruff format --check -q src tests bench demo
+	@.venv/bin/ruff check src tests e2e bench demo
+	@.venv/bin/ruff format --check -q src tests e2e bench demo
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-cache | tail -n 2
 
@@ -48,6 +53,14 @@ test: build test-packages
 	@scripts/need-root "the tests make network namespaces, links and routes in them"
 	@$(MAKE) --no-print-directory lint
 	@.venv/bin/pytest
+
+e2e: build e2e-packages
+	@scripts/need-root "the cluster's nodes are namespaces with mounts and cgroups of their own"
+	@echo "Kubernetes from Debian's source, flock's image from deploy/Dockerfile, a cluster of both and its tests;" \
+	  "what was built is kept in $(E2E_CACHE)"
+	@e2e/build-kubernetes >/dev/null
+	@$(PYTHON) e2e/image.py >/dev/null
+	@.venv/bin/pytest e2e --timeout=600 -o faulthandler_timeout=590
 
 bench: build test-packages
 	@scripts/need-root "the benchmarks make network namespaces"

@@ -75,9 +75,7 @@ def test_another_version_of_our_group_is_refused() -> None:
     assert "$.apiVersion" in parse(text).refused[ObjectKey("NodeConfig", "", "node1")]
 
 
-@pytest.mark.parametrize(
-    ("kind", "version"), [("Node", "v1"), ("NodeConfig", "flock.fritzlab.net/v1alpha1")]
-)
+@pytest.mark.parametrize(("kind", "version"), [("Node", "v1"), ("NodeConfig", "flock.fritzlab.net/v1alpha1")])
 def test_other_nodes_objects_are_left_out_even_when_wrong(kind: str, version: str) -> None:
     text = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: node2, labels: 3}}\n"
     assert parse(text) == Manifest({}, {}, ())
@@ -168,9 +166,7 @@ LEVELS = "abcdefghijk"
 
 def grown(link: str) -> str:
     """Ten levels of nine aliases each: under a kilobyte of text, three billion values."""
-    return "".join(
-        f"{this}: &{this} {link % ', '.join([f'*{last}'] * 9)}\n" for last, this in pairwise(LEVELS)
-    )
+    return "".join(f"{this}: &{this} {link % ', '.join([f'*{last}'] * 9)}\n" for last, this in pairwise(LEVELS))
 
 
 @pytest.mark.parametrize(

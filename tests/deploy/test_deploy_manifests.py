@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 import flock
 from flock.agent.flags import parse as parse_agent
 from flock.cli.installer import parse as parse_installer
-from flock.edge.kube.client import KubeClient
+from flock.edge.kube.client import ApiError, KubeClient
 from flock.edge.kube.source import KubeSource
 from flock.edge.kube.writer import KubeWriter
 
@@ -72,14 +73,16 @@ class Recorder(KubeClient):
         self.note(path, {"POST": "create", "PATCH": "patch"}[method])
         return b"{}"
 
-    async def lines(self, path: str, *, read_timeout: float) -> AsyncIterator[bytes]:
+    @asynccontextmanager
+    async def stream(self, path: str, *, read_timeout: float) -> AsyncIterator[AsyncIterator[bytes]]:
         self.note(path, "watch")
         await asyncio.sleep(read_timeout)
-        yield b""
+        raise ApiError("nothing came")
+        yield
 
 
-async def everything_the_agent_asks(client: Recorder) -> None:
-    source = KubeSource(client, node="node1", namespace=NAMESPACE)
+async def everything_the_agent_asks(client: Recorder, state_dir: Path) -> None:
+    source = KubeSource(client, node="node1", namespace=NAMESPACE, state_dir=state_dir)
     writer = KubeWriter(client, node="node1")
     await source.start()
     source.watch_cluster_pods()
@@ -93,9 +96,9 @@ async def everything_the_agent_asks(client: Recorder) -> None:
     await source.close()
 
 
-def test_the_agent_may_do_what_it_does_and_nothing_else() -> None:
+def test_the_agent_may_do_what_it_does_and_nothing_else(tmp_path: Path) -> None:
     client = Recorder()
-    asyncio.run(everything_the_agent_asks(client))
+    asyncio.run(everything_the_agent_asks(client, tmp_path))
     granted = {
         (role["metadata"].get("namespace", ""), group, resource, verb)
         for role in OBJECTS

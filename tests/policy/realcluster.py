@@ -36,6 +36,7 @@ class RealCluster:
         self.policies: dict[str, Object] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
         self._homes: dict[str, Node] = {}
+        self._written: dict[str, str] = {}
         self._settling: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "RealCluster":
@@ -49,7 +50,7 @@ class RealCluster:
 
     def __exit__(self, *_: object) -> None:
         self.prober.close()
-        self._finish_settling()
+        self.finish_settling()
         for node in self.nodes:
             node.__exit__()
 
@@ -177,27 +178,30 @@ class RealCluster:
         for name in self.policies.keys() - wanted.keys():
             self._remove(name)
         for name, policy in wanted.items():
-            if self.policies.get(name) != policy:
-                self._write(name, policy)
+            self._write(name, policy)
         self.policies = wanted
 
     def _write(self, name: str, obj: Object) -> None:
-        for node in self.nodes:
-            node.write(name, obj)
+        text = json.dumps(obj)
+        if self._written.get(name) != text:
+            self._written[name] = text
+            for node in self.nodes:
+                node.write(name, obj)
 
     def _remove(self, name: str) -> None:
+        del self._written[name]
         for node in self.nodes:
             (node.manifests / f"{name}.json").unlink()
 
     def settle(self) -> None:
         """The pod that was added for it goes again meanwhile."""
-        self._finish_settling()
+        self.finish_settling()
         args = "K8S_POD_NAMESPACE=settling;K8S_POD_NAME=settle"
         for adding in [node.cni_start("ADD", "settle", args=args) for node in self.nodes]:
             finish(adding)
         self._settling = [node.cni_start("DEL", "settle") for node in self.nodes]
 
-    def _finish_settling(self) -> None:
+    def finish_settling(self) -> None:
         while self._settling:
             finish(self._settling.pop())
 

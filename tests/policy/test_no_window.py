@@ -166,7 +166,7 @@ def test_agents_are_killed_under_fire_and_nothing_forbidden_gets_through(besiege
     for _ in range(KILLS):
         node.kill()
         node.start(wait=False)
-        sleep(random.uniform(0, 0.4))  # so that it dies at every stage of its start
+        sleep(random.uniform(0, 0.3))  # so that it dies at every stage of its start
         assert heard.intruders() == {}
     node.kill()
     node.start()

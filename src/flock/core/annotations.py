@@ -160,9 +160,7 @@ def _family_on(
     return asked
 
 
-def _refuse_uses_of(
-    family: Family, annotations: Mapping[str, str], lists: Mapping[str, tuple[Address, ...]]
-) -> None:
+def _refuse_uses_of(family: Family, annotations: Mapping[str, str], lists: Mapping[str, tuple[Address, ...]]) -> None:
     """A family that is off has no return path, so an address of it would be announced and then swallow traffic."""
     why, cure = "off by default on this node", f'set {family.switch}: "true"'
     if family.switch in annotations:

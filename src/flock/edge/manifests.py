@@ -277,9 +277,7 @@ class ManifestSource:
             return File(objects=last.objects, problems=(error.msg,))
         refused = manifest.refused.keys()
         # A refused object without a readable name may be any of its kind.
-        kept = {
-            key: value for key, value in last.objects.items() if refused & {key, ObjectKey(key.kind, "", "")}
-        }
+        kept = {key: value for key, value in last.objects.items() if refused & {key, ObjectKey(key.kind, "", "")}}
         refusals = (f"{key}: {problem}" for key, problem in manifest.refused.items())
         return File(digest, {**kept, **manifest.objects}, (*refusals, *manifest.warnings))
 

@@ -117,9 +117,7 @@ def test_a_pod_of_unknown_labels_is_denied_with_that_reason(node: PolicyIndex) -
     node.commit()
     answer = ask(node, "x/b", "x/new", "80/TCP")
     assert answer.verdict == "deny"
-    assert answer.ingress.reasons == (
-        "the labels of x/new are not known yet, so every policy of its namespace counts",
-    )
+    assert answer.ingress.reasons == ("the labels of x/new are not known yet, so every policy of its namespace counts",)
     (described,) = describe(node, "x/new")
     assert (described.labels, described.ingress) == (None, ())
     assert "labels:  not known yet" in str(described)
@@ -139,9 +137,7 @@ def test_a_named_port_is_the_pods_that_was_reached_even_behind_a_shared_address(
 def test_answers_can_be_written_as_json_and_read_back(node: PolicyIndex) -> None:
     answer = ask(node, "y/c", "x/a", "81/TCP")
     assert msgspec.json.decode(msgspec.json.encode(answer), type=Explanation) == answer
-    again = evaluate(
-        node.compiled, source=answer.source, destination=answer.destination, protocol="TCP", port=81
-    )
+    again = evaluate(node.compiled, source=answer.source, destination=answer.destination, protocol="TCP", port=81)
     assert again == answer
 
 

@@ -306,9 +306,7 @@ class PolicyIndex:
         keys = local.selected_by if local.labels is not None else self._selectors.get(local.pod.namespace, ())
         return Verdicts(self._isolating(keys, "ingress", local), self._isolating(keys, "egress", local))
 
-    def _isolating(
-        self, keys: Iterable[PolicyKey], direction: Direction, local: Local
-    ) -> tuple[PolicyKey, ...] | None:
+    def _isolating(self, keys: Iterable[PolicyKey], direction: Direction, local: Local) -> tuple[PolicyKey, ...] | None:
         found = sorted(key for key in keys if self._policies[key].compiled.rules(direction) is not None)
         if not found:
             return None

@@ -196,9 +196,7 @@ class _Reader:
         self._networks += len(found)
         return found
 
-    def _ports(
-        self, entries: Iterator[tuple[str, Any]]
-    ) -> tuple[tuple[PortRange, ...], tuple[NamedPort, ...], bool]:
+    def _ports(self, entries: Iterator[tuple[str, Any]]) -> tuple[tuple[PortRange, ...], tuple[NamedPort, ...], bool]:
         numbers: list[PortRange] = []
         named: set[NamedPort] = set()
         any_port = True
