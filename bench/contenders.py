@@ -96,9 +96,11 @@ class Reference(Contender):
 class Flock(Contender):
     """The CNI executable and an agent in manifest mode, with a manifest for every pod."""
 
-    label = "flock"
-
-    def __init__(self, world: World, *, node: str = "flock") -> None:
+    def __init__(
+        self, world: World, *, node: str = "flock", label: str = "flock", objects: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """`objects` are known to the agent from the start."""
+        self.label = label
         agent = Path(sys.executable).parent / "flock-agent"
         for needed in (FLOCK, agent):
             if not needed.exists():
@@ -106,29 +108,43 @@ class Flock(Contender):
         super().__init__(world, node=node)
         self._home = world.durable / node
         self._manifests = self._home / "manifests"
+        run_dir = world.scratch / node  # in memory, as /run is
         self._listed: dict[Pod, Path] = {}  # which file lists which pod
-        for directory in ("manifests", "state", "run", "bird"):
-            (self._home / directory).mkdir(parents=True)
-        (self._manifests / "node.json").write_text(json.dumps(_node_config(node)))
+        for directory in (self._manifests, self._home / "state", self._home / "bird", run_dir):
+            directory.mkdir(parents=True)
+        self.tell("objects", [_node_config(node), *objects])
         self._config = {
             "cniVersion": "1.0.0",
             "name": "flock",
             "type": "flock",
             "capabilities": {"io.kubernetes.cri.pod-annotations": True},
-            "socket": str(self._home / "run" / "flock.sock"),
+            "socket": str(run_dir / "flock.sock"),
             "wait": 10,
         }
         self._log = world.scratch / f"{node}.log"
         home = self._home
-        command: list[str | Path] = [sys.executable, agent, "--node", node, "--manifests", self._manifests]
-        command += ["--state-dir", home / "state", "--run-dir", home / "run", "--bird-dir", home / "bird"]
-        command += ["--http", "127.0.0.1:9465"]
-        self._agent = world.start(command, node=self.node, log=self._log)
-        self._wait_until_ready()
+        self._command: list[str | Path] = [sys.executable, agent, "--node", node, "--manifests", self._manifests]
+        self._command += ["--state-dir", home / "state", "--run-dir", run_dir, "--bird-dir", home / "bird"]
+        self._command += ["--http", "127.0.0.1:9465"]
+        self.start()
+        self.wait_until_ready()
+
+    def start(self) -> None:
+        self._agent = self.world.start(self._command, node=self.node, log=self._log)
+
+    def kill(self) -> None:
+        self._agent.kill()
+        self._agent.wait()
 
     @property
     def pid(self) -> int:
         return self._agent.pid
+
+    def tell(self, name: str, objects: Sequence[Mapping[str, Any]]) -> None:
+        """What the cluster says under this name from now on: one manifest, replaced as a whole."""
+        partial = self._home / f"{name}.json"
+        partial.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+        partial.rename(self._manifests / f"{name}.json")
 
     def state_bytes(self) -> int:
         file = self._home / "state" / "allocations.json"
@@ -136,12 +152,9 @@ class Flock(Contender):
 
     def expect(self, pods: Sequence[Pod]) -> None:
         """One List of Pod manifests per call, as the API would have told the agent of them."""
-        document = {"apiVersion": "v1", "kind": "List", "items": [_pod_manifest(pod) for pod in pods]}
-        partial = self._home / "pods.json"
-        partial.write_text(json.dumps(document))
-        manifest = self._manifests / f"pods-{pods[0].serial}.json"
-        partial.rename(manifest)
-        self._listed.update(dict.fromkeys(pods, manifest))
+        name = f"pods-{pods[0].serial}"
+        self.tell(name, [_pod_manifest(pod) for pod in pods])
+        self._listed.update(dict.fromkeys(pods, self._manifests / f"{name}.json"))
         time.sleep(SETTLE)
 
     def forget(self, pods: Sequence[Pod]) -> None:
@@ -159,7 +172,8 @@ class Flock(Contender):
         annotations = {"io.kubernetes.cri.pod-annotations": {"kubernetes.io/config.source": "api"}}
         return {**self._config, "runtimeConfig": annotations, **more}
 
-    def _wait_until_ready(self) -> None:
+    def wait_until_ready(self) -> None:
+        """Until the agent serves ADD."""
         env = {"CNI_COMMAND": "STATUS", "CNI_PATH": str(FLOCK.parent)}
         config = json.dumps({**self._config, "cniVersion": "1.1.0"}).encode()
         deadline = time.monotonic() + START_LIMIT
@@ -191,7 +205,7 @@ def _pod_manifest(pod: Pod) -> dict[str, Any]:
             "name": pod.name,
             "namespace": "bench",
             "uid": pod.uid,
-            "labels": {"app": "web", "pod-template-hash": "5d78c9869d"},
+            "labels": {"app": "web", "pod-template-hash": "5d78c9869d", "pod": pod.name},
             "annotations": {"kubernetes.io/config.source": "api"},
             "ownerReferences": [owner],
         },

@@ -30,11 +30,42 @@ class Effort:
     probes: int = 60  # ADDs at each level
     idle_level: int = 110
     idle_seconds: float = 35.0  # more than the period of the agent's own checks
+    flips: int = 200  # of readiness, each way
+    reloads: int = 12
+    deaths: int = 4
+    passes: int = 20  # of the announcer
+    policy_pods: int = 1000  # on the node
+    cluster_pods: int = 10_000
+    policy_changes: int = 20  # of each kind
+    loads: int = 3  # of all rules
+    policy_levels: tuple[int, ...] = (0, 100, 1000)  # policies that select the pods that talk
+    conversations: int = 10  # of each pair, of a stream and of connections
+    stream_ms: int = 300
+    connections: int = 1500
 
 
 FULL = Effort()
 QUICK = Effort(
-    cycles=1, rounds=15, dual_rounds=1, bursts=1, burst_pods=25, levels=(10, 110), probes=10, idle_seconds=3.0
+    cycles=1,
+    rounds=15,
+    dual_rounds=1,
+    bursts=1,
+    burst_pods=25,
+    levels=(10, 110),
+    probes=10,
+    idle_seconds=3.0,
+    flips=15,
+    reloads=3,
+    deaths=1,
+    passes=4,
+    policy_pods=100,
+    cluster_pods=1000,
+    policy_changes=4,
+    loads=1,
+    policy_levels=(0, 100),
+    conversations=2,
+    stream_ms=100,
+    connections=300,
 )
 
 
@@ -106,7 +137,7 @@ class Attachment:
     added: Run
 
 
-def in_turn(contenders: Sequence[C], rounds: int) -> Iterator[C]:
+def in_turn(contenders: Sequence[T], rounds: int) -> Iterator[T]:
     """Every contender once a round, each round beginning with another one: noise hits all alike."""
     for number in range(rounds):
         first = number % max(1, len(contenders))

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import report
 from burst import Burst
+from fabric import FabricChanges
 from launching import BenchError, Launcher
 from measuring import FULL, QUICK, Bench, Measurement, Outcome
+from policy import PolicyChanges
 from scale import Scale
 from sequential import Sequential
 from world import World
 
-MEASUREMENTS: tuple[Measurement, ...] = (Sequential(), Burst(), Scale())
+MEASUREMENTS: tuple[Measurement, ...] = (Sequential(), Burst(), Scale(), FabricChanges(), PolicyChanges())
 SETTLE = 2.0  # seconds for the kernel to take a measurement's namespaces down before the next
 RESULTS = Path(__file__).parent / "results.json"
 
@@ -75,8 +77,8 @@ def _measure(bench: Bench, chosen: Sequence[Measurement]) -> dict[Measurement, O
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Benchmarks of flock beside the reference plugins and the floor.")
-    parser.add_argument("--quick", action="store_true", help="a smoke run of half a minute; its numbers mean little")
+    parser = argparse.ArgumentParser(description="Benchmarks of flock beside the reference plugins and floors.")
+    parser.add_argument("--quick", action="store_true", help="a smoke run; its numbers mean little")
     parser.add_argument("--only", action="append", choices=[m.name for m in MEASUREMENTS], help="may be repeated")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw numbers")
     return parser.parse_args()

@@ -43,7 +43,7 @@ class Scale:
         memory: Memory = {}
         times: Times = {}
         cpu = None
-        floors = bench.enter(lambda: Floor(bench.world, node="floor", flushes=2))
+        floors = bench.enter(lambda: Floor(bench.world, node="floor", flushes=1))
         for flock in bench.enter(lambda: Flock(bench.world, node="flock")):
             memory[0] = self._read_memory(flock)
             warm_up(bench, [flock, *floors])
@@ -61,7 +61,7 @@ class Scale:
 
     def _read_memory(self, flock: Flock) -> dict[str, float]:
         time.sleep(CALM)
-        return _memory(flock.pid)
+        return read_memory(flock.pid)
 
     def _probe(self, bench: Bench, flock: Flock, floors: list[Floor]) -> dict[str, list[float]]:
         for floor in floors:
@@ -75,7 +75,7 @@ class Scale:
         return found
 
 
-def _memory(pid: int) -> dict[str, float]:
+def read_memory(pid: int) -> dict[str, float]:
     """MiB resident, and resident with shared pages divided among those who share them."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     fields = {line.split(":")[0]: line.split()[1] for line in rollup.splitlines()[1:]}

@@ -178,8 +178,7 @@ class Playground:
             return asyncio.run(whole())
 
     def load(self, compiled: Compiled) -> None:
-        script = self.ruleset.full(compiled)
-        self.do(lambda nft: nft.run(script))
+        self.do(lambda nft: nft.replace(self.ruleset, compiled))
 
     def change(self, change: Change) -> Transaction:
         transaction = self.ruleset.transaction(change)

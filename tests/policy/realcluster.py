@@ -6,6 +6,7 @@
 transaction carries them.
 """
 
+import contextlib
 import json
 import re
 import subprocess
@@ -40,19 +41,20 @@ class RealCluster:
         self._settling: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "RealCluster":
-        for node in self.nodes:
-            node.__enter__()
-        self._wire_up()
-        for node in self.nodes:
-            node.start()
-            node.namespace("settle")
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.prober.close)
+            for node in self.nodes:
+                stack.enter_context(node)
+            stack.callback(self.finish_settling)
+            self._wire_up()
+            for node in self.nodes:
+                node.start()
+                node.namespace("settle")
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.prober.close()
-        self.finish_settling()
-        for node in self.nodes:
-            node.__exit__()
+        self._stack.close()
 
     def _config(self, number: int) -> Object:
         return {

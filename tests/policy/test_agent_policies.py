@@ -90,6 +90,9 @@ def test_a_policy_that_turns_bad_stays_in_force_as_it_last_was_good(cluster: Rea
         cluster.settle()
         assert field in flockctl(cluster.nodes[0], "status").stdout
         guarded(cluster)
+    cluster.nodes[0].kill()
+    cluster.nodes[0].start()
+    guarded(cluster)
     cluster.set_policies([])
     cluster.settle()
     assert "x/guard" not in flockctl(cluster.nodes[0], "status").stdout

@@ -96,7 +96,7 @@ def test_nft_says_what_is_wrong_with_a_script(ground: Playground) -> None:
 
 def test_without_tables_a_batch_is_refused(ground: Playground) -> None:
     assert not ground.do(lambda nft: nft.ask(observe.present))
-    ground.ruleset.full(STATE)
+    ground.ruleset.full(STATE, {})
     with pytest.raises(KernelRefused):
         ground.change(CHANGES[0])
 

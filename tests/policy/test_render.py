@@ -54,12 +54,12 @@ def matches_golden(name: str, text: str) -> None:
 
 
 def test_everything() -> None:
-    matches_golden("full.nft", Ruleset(Numbers()).full(STATE))
+    matches_golden("full.nft", Ruleset(Numbers()).full(STATE, {}))
 
 
 def test_a_new_policy_its_chains_and_its_pods_are_one_script() -> None:
     ruleset = Ruleset(Numbers())
-    ruleset.full(STATE)
+    ruleset.full(STATE, {})
     new = policy("new", ingress=[Rule(peers=Peers(anywhere=True), any_port=False, ports=(PortRange("UDP", 1, 9),))])
     script = ruleset.transaction(Change(policies=(new,), subjects=(subject(2, ingress="new"),))).script
     matches_golden("new-policy.nft", script)
@@ -71,7 +71,7 @@ def test_a_new_policy_its_chains_and_its_pods_are_one_script() -> None:
 
 def test_a_strict_change_gives_new_numbers_and_rules_for_answers() -> None:
     ruleset = Ruleset(Numbers())
-    ruleset.full(STATE)
+    ruleset.full(STATE, {})
     matches_golden(
         "strict-change.nft", ruleset.transaction(Change(policies=(policy("out", egress=[], strict=True),))).script
     )
@@ -79,7 +79,7 @@ def test_a_strict_change_gives_new_numbers_and_rules_for_answers() -> None:
 
 def test_a_pod_of_known_classes_is_operations_only() -> None:
     ruleset = Ruleset(Numbers())
-    ruleset.full(STATE)
+    ruleset.full(STATE, {})
     transaction = ruleset.transaction(Change(subjects=(subject(3, ingress="web", egress="out"),)))
     assert transaction.script == ""
     matches_golden("new-pod.nft", "\n".join(statements(transaction.operations)) + "\n")

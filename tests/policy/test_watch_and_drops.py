@@ -34,13 +34,13 @@ def test_a_foreign_change_is_noticed_and_a_full_script_heals_it(ground: Playgrou
         watch.start()
         nft = Nft(watch=watch)
         try:
-            await nft.run(ground.ruleset.full(STATE))
+            await nft.replace(ground.ruleset, STATE)
             await nft.apply(ground.ruleset.transaction(CHANGES[0]))
             await asyncio.sleep(0.05)
             assert not noticed.is_set(), "our own"
             ground.node.execute("nft", command)
             await asyncio.wait_for(noticed.wait(), 5)
-            await nft.run(ground.ruleset.full(STATE))
+            await nft.replace(ground.ruleset, STATE)
             assert await nft.ask(observe.observe) == ground.ruleset.expected(STATE)
             noticed.clear()
             ground.node.execute("nft", "add table inet theirs; add chain inet theirs c; flush table inet theirs")

@@ -237,7 +237,7 @@ class Policies:
         self._take_in(self._source.drain_changes())
         change = self.index.commit()
         if self._behind:
-            await self._nft.run(self._rules.full(self.index.compiled))
+            await self._nft.replace(self._rules, self.index.compiled)
         else:
             transaction = self._rules.transaction(change)
             self._behind = True  # until it is known to have succeeded

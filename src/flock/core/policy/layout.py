@@ -3,8 +3,9 @@
 A chain is a name and its lines, so that what is rendered can also be counted.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import IPv6Address
+from typing import NamedTuple
 
 from flock.core.naming import GATEWAY6
 from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, TABLE
@@ -25,6 +26,8 @@ SETS = {
     "self": ("set", "type ifname . ifname", "a pod that reaches itself through a Service"),
     "egress": ("map", "type ifname : verdict", "pods isolated in what they open"),
     "ingress": ("map", "type ifname : verdict", "pods isolated in what they accept"),
+    "isolated-egress": ("set", "type ifname", "the same pods: whoever is judged by nothing else is dropped"),
+    "isolated-ingress": ("set", "type ifname", "the same pods: whoever is judged by nothing else is dropped"),
     "egress-replies": ("map", "type ifname : verdict", "how earlier connections a pod opened are judged by an answer"),
     "ingress-replies": ("map", "type ifname : verdict", "how earlier connections a pod took are judged by its answer"),
 }
@@ -45,6 +48,9 @@ def _judging(side: str, *, here: str, there: str, map_: str, answers: str) -> li
         "iifname . oifname @self accept",
         f"ct direction reply {side} . ct mark & {there} @earlier goto {answers}",
         f"{side} vmap @{map_}",
+        # The kernel switches to new rules between two rules of one packet: a chain that was just made may still be
+        # empty to it.  Members of this set do not change when everything is made anew, so it drops even then.
+        f"{side} @isolated-{map_} counter name {map_}-drops drop",
     ]
 
 
@@ -112,16 +118,49 @@ def is_hook(line: str) -> bool:
     return line.startswith("type ")
 
 
-def tables(*, antispoofing: bool) -> str:
+KEPT = frozenset({"isolated-egress", "isolated-ingress"})  # sets that are never made anew
+
+
+class Content(NamedTuple):
+    """Names of what is in a table: its chains, its sets and maps with their kind, and members of KEPT sets."""
+
+    chains: Sequence[str]
+    sets: Sequence[tuple[str, str]]
+    kept: Mapping[str, Collection[str]] = {}
+
+
+Existing = Mapping[str, Content]  # by table
+
+
+def tables(*, antispoofing: bool, existing: Existing | None) -> str:
     """Our tables anew, without pods, in place of what there is; for the beginning of a script.
 
-    What was there stays in force until the script's last line is in.
+    What was there stays in force until the script's last line is in.  Base chains stay and are filled anew: were they
+    made anew as well, a packet could meet the new one before the switch, still empty, and the old one after it, empty
+    already.  `existing` None: without regard to that, for tables that somebody else has changed beyond recognition.
     """
-    return (
-        _table(TABLE, COUNTERS, SETS, {**ANTISPOOFING, **CHAINS} if antispoofing else CHAINS)
-        + _table(BIND_TABLE, (), BIND_SETS, BIND_CHAINS)
-        + _table(ARP_TABLE, ["spoofed"], ARP_SETS, ARP_CHAINS if antispoofing else {})
+    chains = {**ANTISPOOFING, **CHAINS} if antispoofing else CHAINS
+    return "".join(
+        _cleared(name, contents, None if existing is None else existing.get(name, Content((), ())))
+        + _table(name, counters, sets, contents)
+        for name, counters, sets, contents in (
+            (TABLE, COUNTERS, SETS, chains),
+            (BIND_TABLE, (), BIND_SETS, BIND_CHAINS),
+            (ARP_TABLE, ["spoofed"], ARP_SETS, ARP_CHAINS if antispoofing else {}),
+        )
     )
+
+
+def _cleared(table: str, chains: Mapping[str, Sequence[str]], existing: Content | None) -> str:
+    """The table with nothing in it but its base chains, still without rules."""
+    text = f"table {table} {{}}\n"
+    if existing is None:
+        return text + f"delete table {table}\n"
+    base = {name: lines[0] for name, lines in chains.items() if is_hook(lines[0])}
+    text += "".join(f"add chain {table} {name} {{ {hook} }}\n" for name, hook in base.items())
+    text += f"flush table {table}\n"
+    text += "".join(f"delete {kind} {table} {name}\n" for kind, name in existing.sets if name not in KEPT)
+    return text + "".join(f"delete chain {table} {name}\n" for name in existing.chains if name not in base)
 
 
 def _table(
@@ -130,7 +169,7 @@ def _table(
     sets: Mapping[str, tuple[str, str, str]],
     chains: Mapping[str, Sequence[str]],
 ) -> str:
-    text = f"table {table} {{}}\ndelete table {table}\ntable {table} {{\n"
+    text = f"table {table} {{\n"
     for name in counters:
         text += f"\tcounter {name} {{}}\n"
     for name, (kind, type_, comment) in sets.items():

@@ -79,8 +79,10 @@ class Ruleset:
         self._chains: Counter[tuple[Kind, PolicyKey]] = Counter()  # how many classes jump to each
         self._rules: dict[str, int] = {}  # by chain, without the fixed ones
 
-    def full(self, compiled: Compiled) -> str:
-        """A script that puts all of `compiled` in the place of whatever is there, without a moment in between."""
+    def full(self, compiled: Compiled, existing: layout.Existing | None) -> str:
+        """A script that puts all of `compiled` in the place of what is there, without a moment in between.
+
+        `existing` names that; None where it is of no use, and then a packet may slip through at that moment."""
         self._clear()
         self._numbers.keep_only(compiled.subjects)
         named = sorted(compiled.named.items(), key=lambda item: _audience_order(item[0]))
@@ -92,9 +94,22 @@ class Ruleset:
         )
         before, operations, after = self._take(change, cut=())
         assert not after
-        return layout.tables(antispoofing=self._antispoofing) + "".join(
+        operations += self._no_longer_isolated(operations, existing)
+        return layout.tables(antispoofing=self._antispoofing, existing=existing) + "".join(
             f"{line}\n" for line in [*before, *statements(operations)]
         )
+
+    @staticmethod
+    def _no_longer_isolated(operations: list[Operation], existing: layout.Existing | None) -> list[Operation]:
+        """Members of sets that are kept, not made anew."""
+        wanted = {(o.what.set, *o.what.key) for o in operations if isinstance(o.what, Element)}
+        kept = existing[TABLE].kept if existing and TABLE in existing else {}
+        return [
+            Operation(False, Element(TABLE, name, (member,)))
+            for name, members in sorted(kept.items())
+            for member in sorted(members)
+            if (name, member) not in wanted
+        ]
 
     def transaction(self, change: Change) -> Transaction:
         cut = to_cut(change, subjects=self._subjects, policies=self._policies, all_strict=self._strict)

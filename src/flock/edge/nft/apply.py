@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from flock.core.errors import KernelRefused
-from flock.core.policy.render import Transaction
+from flock.core.policy.compiled import Compiled
+from flock.core.policy.render import Ruleset, Transaction
+from flock.edge.nft import observe
 from flock.edge.nft.socket import NftSocket
 from flock.edge.nft.watch import Watch
-from flock.edge.worker import Worker
 
 T = TypeVar("T")
 PATIENCE = 60  # seconds for one script; the largest takes two
@@ -28,7 +30,7 @@ class Nft:
         self._program = program
         self._watch = watch
         self._socket = NftSocket()
-        self._thread = Worker("nft")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="nft")
         self._turn = asyncio.Lock()
         if watch is not None:
             watch.ours(self._socket.port)
@@ -39,7 +41,7 @@ class Nft:
             await self.run(transaction.script)
         elif transaction.operations:
             async with self._turn:
-                await self._thread.run(lambda: self._socket.commit(transaction.operations))
+                await self._in_thread(lambda: self._socket.commit(transaction.operations))
 
     async def run(self, script: str) -> None:
         """A whole script, in one transaction."""
@@ -67,13 +69,24 @@ class Nft:
         if process.returncode:
             raise KernelRefused(f"{self._program}: {_words(said)}")
 
+    async def replace(self, ruleset: Ruleset, compiled: Compiled) -> None:
+        """All of `compiled` in the place of whatever is there.  KernelRefused: nothing was changed."""
+        existing = await self.ask(observe.existing)
+        try:
+            await self.run(ruleset.full(compiled, existing))
+        except KernelRefused:
+            await self.run(ruleset.full(compiled, None))
+
     async def ask(self, question: Callable[[NftSocket], T]) -> T:
         """One of the functions of `observe`, between transactions."""
         async with self._turn:
-            return await self._thread.run(lambda: question(self._socket))
+            return await self._in_thread(lambda: question(self._socket))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        self._thread.close()
+        self._thread.shutdown()
         self._socket.close()
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 import msgspec
 
 from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, TABLE, TABLES
-from flock.core.policy.layout import COUNTERS
+from flock.core.policy.layout import COUNTERS, KEPT, Content
 from flock.core.policy.numbers import Numbered, PodNumbers
 from flock.core.policy.render import Expected
 from flock.edge.netlink import wire as w
 from flock.edge.nft import batch as b
 from flock.edge.nft.socket import NftSocket
 
-SET_NAME, SET_FLAGS, SET_ANONYMOUS = 2, 3, 0x1
+SET_NAME, SET_FLAGS, SET_ANONYMOUS, SET_MAP = 2, 3, 0x1, 0x8
 OBJECT_NAME, OBJECT_TYPE, OBJECT_DATA = 2, 3, 4
 COUNTER_TYPE, COUNTER_PACKETS = 1, 2
 SOURCE, DESTINATION = 0xFFFF, 0xFFFF0000  # halves of a mark
@@ -44,6 +44,22 @@ def observe(socket: NftSocket) -> Expected:
         for name in _names(socket, table, b.GETSET, SET_NAME):
             counts[name] = len(elements(socket, table, name))
     return Expected(rules, counts)
+
+
+def existing(socket: NftSocket) -> dict[str, Content]:
+    """Names of everything in our tables, for a script that replaces it."""
+    return {
+        table: Content(
+            _names(socket, table, b.GETCHAIN, b.CHAIN_NAME),
+            [
+                ("map" if _flags(found) & SET_MAP else "set", w.as_text(found[SET_NAME]))
+                for found in _dump(socket, table, b.GETSET)
+                if not _flags(found) & SET_ANONYMOUS
+            ],
+            {name: [w.as_text(key) for key in elements(socket, table, name)] for name in KEPT if table == TABLE},
+        )
+        for table in TABLES
+    }
 
 
 def elements(socket: NftSocket, table: str, name: str) -> list[bytes]:
@@ -99,8 +115,12 @@ def _names(socket: NftSocket, table: str, kind: int, attribute: int) -> list[str
     return [
         w.as_text(found[attribute])
         for found in _dump(socket, table, kind)
-        if kind != b.GETSET or not struct.unpack(">I", found.get(SET_FLAGS, bytes(4)))[0] & SET_ANONYMOUS
+        if kind != b.GETSET or not _flags(found) & SET_ANONYMOUS
     ]
+
+
+def _flags(found: w.Attrs) -> int:
+    return int(struct.unpack(">I", found.get(SET_FLAGS, bytes(4)))[0])
 
 
 def _list(data: bytes) -> list[bytes]:
