@@ -496,7 +496,10 @@ def test_traffic_counts_what_is_lost(node: Node) -> None:
     result = node.pod("a")
     with Traffic(node, addresses_of(result)[1]) as traffic:
         assert node.ping(addresses_of(result)[1])
+        node.stop()  # it would heal the link between two pings
         node.ip("link", "set", host(result), "down")
+        assert not node.ping(addresses_of(result)[1])
+        node.start()
         eventually(lambda: node.ping(addresses_of(result)[1]))
         _, lost = traffic.stop()
     assert lost

@@ -138,14 +138,11 @@ class Kernel:
     ) -> Changes:
         """Make these the announced addresses; flows to what was withdrawn or moved are forgotten."""
 
-        def work(links: PodLinks) -> Changes:
-            changes = announce(links.host, desired, indexes=indexes, lingers=lingers)
-            moved = [*changes.withdrawn, *map(packed, changes.changed)]
-            if moved:
-                conntrack.drop(moved, sysctl=str(self._sysctl))
-            return changes
-
-        return await self._fast.run(work)
+        changes = await self._fast.run(lambda links: announce(links.host, desired, indexes=indexes, lingers=lingers))
+        moved = [*changes.withdrawn, *map(packed, changes.changed)]
+        if moved:  # beside the next change, not before it: a walk through all of the node's flows takes milliseconds
+            self._slow.run(lambda _: conntrack.drop(moved, sysctl=str(self._sysctl)))
+        return changes
 
     async def delete_links(self, indexes: Collection[int]) -> None:
         await self._slow.run(lambda links: links.delete_links(indexes))
