@@ -8,9 +8,9 @@ Everything of it is in namespaces and one directory, and gone at the end.  Nodes
 them a network, which is up to the caller (`deployment`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from workloads import PORT
 # wget's own time limit crashes when it is statically linked.
 _ASK_ALL = 'for url; do timeout 5 wget -q -O- "$url" || echo; done'
 NODE_PATIENCE = 90.0  # seconds until a node with a network is ready; a loaded machine takes half a minute
+
+ROLLOUT_PATIENCE = 180.0  # one pod after the other
 
 
 class Cluster:
@@ -101,6 +103,22 @@ class Cluster:
 
         eventually(settled, what=f"{count} ready pods", patience=NODE_PATIENCE, pause=0.3)
         return self.pods(selector, namespace=namespace)
+
+    def wait_for_rollout(self, what: str, *, namespace: str = "default") -> None:
+        """Until all pods of a Deployment or DaemonSet are of its latest version."""
+        patience = (f"--namespace={namespace}", f"--timeout={ROLLOUT_PATIENCE:.0f}s")
+        command = self.plane.kubectl_command("rollout", "status", what, *patience)
+        self.plane.place.run(*command, timeout=ROLLOUT_PATIENCE + 10)
+
+    @contextmanager
+    def running(self, deployment: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+        """A deployment's pods, all ready; it is deleted at the end, and they go in their own time, a minute or so."""
+        name, selector = deployment["metadata"]["name"], f"app={deployment['metadata']['name']}"
+        self.plane.apply(deployment)
+        try:
+            yield self.ready_pods(deployment["spec"]["replicas"], selector)
+        finally:
+            self.plane.kubectl("delete", "deployment", name)
 
     def fetch(self, address: str, port: int, *, source: Node | None = None) -> str:
         """What a pod of `workloads` says at this address, asked by the client behind the routers or a node."""

@@ -1,4 +1,4 @@
-"""One cluster for all tests of a module; a failed test shows the ends of all daemons' logs."""
+"""One cluster for all tests; a failed test shows the ends of all daemons' logs."""
 
 from collections.abc import Generator, Iterator
 
@@ -19,16 +19,16 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bare_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Two nodes without a network."""
+    """Two nodes, without a network until a test wants `cluster`."""
     with Cluster(nodes=2) as cluster:
         request.session.stash[_CLUSTER] = cluster
         yield cluster
         del request.session.stash[_CLUSTER]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(bare_cluster: Cluster) -> Cluster:
     """Two ready nodes on which flock runs by its own manifests."""
     deploy_flock(bare_cluster)

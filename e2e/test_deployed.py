@@ -1,5 +1,6 @@
 """flock deployed by its own manifests: what kubelet, containerd and users expect of any network, over BGP."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,10 +15,10 @@ Pods = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def web(cluster: Cluster) -> Pods:
+def web(cluster: Cluster) -> Iterator[Pods]:
     """Replicas on both nodes, ready by their probes."""
-    cluster.plane.apply(deployment("web", replicas=REPLICAS))
-    return cluster.ready_pods(REPLICAS, "app=web")
+    with cluster.running(deployment("web", replicas=REPLICAS)) as pods:
+        yield pods
 
 
 def name(pod: dict[str, Any]) -> str:
@@ -57,16 +58,16 @@ def test_logs_and_exec_reach_the_pod(cluster: Cluster, web: Pods) -> None:
 
 
 def test_a_host_port_leads_to_the_pod_of_that_node(cluster: Cluster) -> None:
-    cluster.plane.apply(deployment("ported", replicas=len(cluster.nodes), host_port=HOST_PORT))
-    for pod in cluster.ready_pods(len(cluster.nodes), "app=ported"):
-        for address in cluster.nodes[pod["spec"]["nodeName"]].addresses:
-            assert cluster.fetch(address, HOST_PORT) == name(pod)
+    with cluster.running(deployment("ported", replicas=len(cluster.nodes), host_port=HOST_PORT)) as pods:
+        for pod in pods:
+            for address in cluster.nodes[pod["spec"]["nodeName"]].addresses:
+                assert cluster.fetch(address, HOST_PORT) == name(pod)
 
 
-def test_a_deleted_deployment_leaves_no_link_behind(cluster: Cluster) -> None:
+def test_a_deleted_deployment_leaves_no_link_behind(cluster: Cluster, web: Pods) -> None:
+    cluster.ready_pods(len(web))
     links = {node.name: node.pod_links() for node in cluster.nodes.values()}
-    cluster.plane.apply(deployment("brief", replicas=FEW))
-    cluster.ready_pods(FEW, "app=brief")
-    cluster.plane.kubectl("delete", "deployment", "brief")
+    with cluster.running(deployment("brief", replicas=FEW)):
+        assert {node.name: node.pod_links() for node in cluster.nodes.values()} != links
     cluster.ready_pods(0, "app=brief")
     assert {node.name: node.pod_links() for node in cluster.nodes.values()} == links

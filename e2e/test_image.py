@@ -47,7 +47,7 @@ def trial(image_name: str, *, node: str) -> dict[str, Any]:
     }
 
 
-def test_its_programs_run_on_a_node_without_a_network(bare_cluster: Cluster, name: str) -> None:
+def test_its_programs_run_without_rights_and_without_a_network_of_their_own(bare_cluster: Cluster, name: str) -> None:
     plane = bare_cluster.plane
     plane.apply(trial(name, node="n1"))
 

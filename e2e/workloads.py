@@ -6,12 +6,14 @@ from typing import Any
 from images import TOOLBOX
 
 PORT = 8080
+ECHO_PORT = 9000
 
-# The program answers every HTTP request with the pod's name, by either family.
+# Every HTTP request is answered with the pod's name, and on another port every line is sent back; by either family.
 _SERVE = f"""
 mkdir -p /tmp/www && hostname > /tmp/www/index.html
 trap 'exit 0' TERM
 echo serving
+nc -ll -p {ECHO_PORT} -e cat &
 httpd -f -p '[::]:{PORT}' -h /tmp/www & wait
 """
 
@@ -23,8 +25,13 @@ def deployment(
     namespace: str = "default",
     annotations: Mapping[str, str] | None = None,
     host_port: int | None = None,
+    node: str | None = None,
+    serve_on: int = 0,
 ) -> dict[str, Any]:
-    """Pods with the label `app: <name>` that serve their names, spread over the nodes, ready when they answer."""
+    """Pods with the label `app: <name>` that serve their names, spread over the nodes, ready when they answer.
+
+    Or all on one `node`.  `serve_on` is how many seconds they go on when told to end.
+    """
     labels = {"app": name}
     ports: dict[str, Any] = {"containerPort": PORT, **({"hostPort": host_port} if host_port else {})}
     container = {
@@ -33,7 +40,9 @@ def deployment(
         "command": ["/bin/sh", "-c", _SERVE],
         "ports": [ports],
         "readinessProbe": {"httpGet": {"port": PORT, "path": "/"}, "periodSeconds": 1},
+        "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(serve_on)]}}},
     }
+    where = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
     spread = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
@@ -52,7 +61,8 @@ def deployment(
                 "spec": {
                     "containers": [container],
                     "topologySpreadConstraints": [spread],
-                    "terminationGracePeriodSeconds": 5,
+                    "terminationGracePeriodSeconds": 5 + serve_on,
+                    **where,
                 },
             },
         },

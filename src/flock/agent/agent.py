@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("agent")
 
 RETRY = 1.0  # between attempts at what a human has to mend (a missing directory, a broken state file)
-# Seconds the executable waits for us: a new agent's pod comes when the old one's is gone, and kubelets take a minute.
-ABSENCE = 90
 LAST_CALLS = 10.0  # how long calls under way may take when the agent is told to stop
 
 
@@ -265,7 +263,7 @@ class Agent:
 
         def write() -> bool:
             present = plugins_present(self._settings.cni_bin_dir)
-            text = render_conflist(socket=self._settings.run_dir / "flock.sock", wait=ABSENCE, plugins_present=present)
+            text = render_conflist(socket=self._settings.run_dir / "flock.sock", wait=30, plugins_present=present)
             return write_conflist(directory, text)
 
         try:

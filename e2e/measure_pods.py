@@ -1,0 +1,49 @@
+"""Lists all pods of a cluster as the agent does, and prints what that cost.
+
+measure_pods.py STATE_DIR KUBECONFIG COUNT
+"""
+
+import asyncio
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+
+from watching import NODE, PORT, SERVICE
+
+from flock.edge.kube.access import from_kubeconfig
+from flock.edge.kube.client import KubeClient
+from flock.edge.kube.source import KubeSource
+
+PATIENCE = 120
+
+
+def resident() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * 4096
+
+
+async def listed(source: KubeSource) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not source.complete:  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0.05)
+
+
+async def main(state_dir: Path, kubeconfig: Path, count: int) -> None:
+    access = from_kubeconfig(kubeconfig, apiserver=f"https://{SERVICE}:{PORT}")
+    source = KubeSource(KubeClient(access), node=NODE, namespace="default", state_dir=state_dir)
+    await source.start()
+    await listed(source)
+    gc.collect()
+    memory, cpu = resident(), time.process_time()
+    source.watch_cluster_pods()
+    await listed(source)
+    gc.collect()
+    assert len(source.cluster_pods) == count, len(source.cluster_pods)
+    print(json.dumps({"memory": resident() - memory, "cpu": time.process_time() - cpu}))
+    await source.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))
