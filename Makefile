@@ -52,7 +52,7 @@ lint: build
 test: build test-packages
 	@scripts/need-root "the tests make network namespaces, links and routes in them"
 	@$(MAKE) --no-print-directory lint
-	@.venv/bin/pytest
+	@.venv/bin/pytest -n 2 --dist loadfile
 
 e2e: build e2e-packages
 	@scripts/need-root "the cluster's nodes are namespaces with mounts and cgroups of their own"

@@ -118,6 +118,8 @@ def _namespace_labels(source: Source, namespace: str) -> Mapping[str, str]:
 
 
 def _check_grants(request: PodRequest, *, config: NodeConfig, facts: NodeFacts, labels: Mapping[str, str]) -> None:
+    if not request.anycast and not request.addresses:
+        return
     forbidden: list[Network] = [*map(ip_network, facts.own), *facts.lans]
     asked: list[tuple[str, tuple[Address, ...]]] = [(ANYCAST, request.anycast), (ADDRESSES, request.addresses)]
     for field, addresses in asked:

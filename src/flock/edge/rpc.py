@@ -70,15 +70,18 @@ class RpcServer:
         if self.calls:
             await asyncio.wait(self.calls, timeout=patience)
 
-    async def answer(self, frame: bytes) -> bytes:
+    async def serve(self, frame: bytes, reply: Callable[[bytes], None]) -> None:
+        """One call.  It is written down after the caller has its answer: nobody waits for the log."""
         started = time.monotonic()
         try:
             request = _decoder.decode(frame)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             log.warning("refused frame problem=%s", error)
             failure = FlockError(f"request is not understood: {error}", code=Code.DECODING_FAILURE)
-            return _line({"error": render_error(failure, version=version_of(b""))})
+            reply(_line({"error": render_error(failure, version=version_of(b""))}))
+            return
         response, code = await self._call(request)
+        reply(_line(response))
         elapsed = time.monotonic() - started
         self._on_call(request.op if request.op in self.handlers else "UNKNOWN", code, elapsed)
         log.info(
@@ -91,7 +94,6 @@ class RpcServer:
             code,
             f" msg={response['error']['msg']!r}" if code else "",
         )
-        return _line(response)
 
     async def _call(self, request: Request) -> tuple[dict[str, Any], int]:
         try:
@@ -136,15 +138,15 @@ class _Connection(asyncio.Protocol):
             return
         self._called = True
         self._deadline.cancel()
-        call = asyncio.get_running_loop().create_task(self._call(bytes(self._buffer[:end])))
+        frame = bytes(self._buffer[:end])
+        call = asyncio.get_running_loop().create_task(self._server.serve(frame, self._reply))
         self._server.calls.add(call)
         call.add_done_callback(self._server.calls.discard)
 
     def eof_received(self) -> bool:
         return self._called  # half-closed after a request: the answer is still wanted
 
-    async def _call(self, frame: bytes) -> None:
-        answer = await self._server.answer(frame)
+    def _reply(self, answer: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(answer)
             self._transport.close()
