@@ -41,7 +41,7 @@ static const struct verb verbs[] = {
     {"GC", false, false, true}, {"STATUS", false, false, true}, {"VERSION", false, false, false},
 };
 
-enum { CNI_VERSION, SOCKET, WAIT, CONFIG_FIELDS };
+enum { CNI_VERSION, SOCKET, WAIT, DEFER_DEL, CONFIG_FIELDS };
 
 struct config {
     struct span json;
@@ -57,6 +57,7 @@ struct call {
     struct span config;
     char socket[JSON_STRING_ROOM];
     int64_t wait_ms;
+    bool defers; /* leaves a DEL for an agent that is away */
 };
 
 static bool verb_is(const struct call *call, const char *name)
@@ -94,7 +95,8 @@ static bool is_string(struct span value)
 /* Whatever is wrong is only noted: VERSION does not mind, and an environment error comes first. */
 static struct config read_config(void)
 {
-    struct config config = {.fields = {[CNI_VERSION].key = "cniVersion", [SOCKET].key = "socket", [WAIT].key = "wait"}};
+    struct config config = {.fields = {[CNI_VERSION].key = "cniVersion", [SOCKET].key = "socket", [WAIT].key = "wait",
+                                       [DEFER_DEL].key = "deferDel"}};
     char version[JSON_STRING_ROOM];
     read_stdin(&config);
     config.problem = json_fields(config.json, config.fields, CONFIG_FIELDS, &config.offset);
@@ -264,6 +266,13 @@ static void read_wait(struct call *call, struct span given)
     call->wait_ms = ms < LONGEST_WAIT_MS ? (int64_t)ms : LONGEST_WAIT_MS;
 }
 
+static void read_defer(struct call *call, struct span given)
+{
+    if (given.at != NULL && *given.at != 't' && *given.at != 'f')
+        bad_field("deferDel", "true or false is expected");
+    call->defers = given.at != NULL && *given.at == 't' && verb_is(call, "DEL");
+}
+
 static void understand(struct call *call, const struct config *config)
 {
     if (config->read_error != 0)
@@ -276,6 +285,7 @@ static void understand(struct call *call, const struct config *config)
     check_version(call->verb, config->fields[CNI_VERSION].value);
     read_socket(call, config->fields[SOCKET].value);
     read_wait(call, config->fields[WAIT].value);
+    read_defer(call, config->fields[DEFER_DEL].value);
     call->config = config->json;
 }
 

@@ -8,10 +8,11 @@
 
    and takes one line back: {"result":…}, {"error":{…}} or {}.  Result and error are passed on byte for byte.  An
    agent that is away, or goes away before it has answered, gets the same request again until `wait` seconds are
-   over: every verb is idempotent.  STATUS never waits for one.  VERSION is answered here.  Every failure is a CNI
-   error on standard output, exit 1.
+   over: every verb is idempotent.  STATUS never waits for one, DEL need not (later.h).  VERSION is answered here.
+   Every failure is a CNI error on standard output, exit 1.
 
-   Read on in call.h (what the runtime hands over), agent.h (the connection), output.h (errors) and json.h.
+   Read on in call.h (what the runtime hands over), agent.h (the connection), later.h (what is left for an agent that
+   is away), output.h (errors) and json.h.
 
    Why C: it runs once or more per pod, on hosts that may have no Python, and is to be done in about a
    millisecond.  All memory is static; pages that a call does not touch cost nothing. */
@@ -22,6 +23,7 @@
 #include "agent.h"
 #include "call.h"
 #include "json.h"
+#include "later.h"
 #include "output.h"
 
 /* These two may be set by the compiler, for tests that are not to take as long.
@@ -114,7 +116,10 @@ static struct span ask_agent(const struct call *call)
     struct patience patience = {call->wait_ms, call->wait_ms, call->wait_ms + ANSWER_GRACE_MS};
     if (verb_is(call, "STATUS"))
         patience = (struct patience){0, STATUS_PATIENCE_MS, STATUS_PATIENCE_MS};
-    struct reply reply = ask(call->socket, build_request(call), &patience);
+    struct span request = build_request(call);
+    struct reply reply;
+    if (!call->defers || !ask_or_leave(call, request, patience, &reply))
+        reply = ask(call->socket, request, &patience);
     if (reply.outcome != ANSWERED)
         give_up(call, &reply);
     return reply.answer;

@@ -7,6 +7,7 @@ with short patience, under the address and undefined-behaviour sanitizers.
 import base64
 import json
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -313,6 +314,7 @@ def test_gc_and_status_need_the_version_that_has_them(flock: Path, sock: Path, v
         ("socket", 1), ("socket", None), ("socket", {}), ("socket", ""), ("socket", "relative.sock"),
         ("socket", "/" + "x" * 107), ("socket", "/" + "x" * 500), ("socket", "/a\0b"), ("socket", "/\ud800"),
         ("wait", "30"), ("wait", -1), ("wait", -0.0001), ("wait", None), ("wait", True), ("wait", [1]),
+        ("deferDel", 1), ("deferDel", "true"), ("deferDel", None), ("deferDel", {}),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named(flock: Path, sock: Path, field: str, value: Any) -> None:
@@ -548,10 +550,76 @@ def test_status_never_waits_for_an_agent(flock: Path, sock: Path) -> None:
     assert len(agent.requests) == 1
 
 
+# --- what is left for an agent that is away --------------------------------------------------------------------------
+
+LEFT = f"{ENVIRONMENT['CNI_CONTAINERID']}:{ENVIRONMENT['CNI_IFNAME']}"
+
+
+@pytest.fixture
+def notes(run_dir: Path) -> Iterator[Path]:
+    directory = run_dir / "deferred"
+    directory.mkdir()
+    yield directory
+    shutil.rmtree(directory)
+
+
+def names(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir()]
+
+
+def test_a_del_that_finds_no_agent_is_left_for_the_next(impatient: Path, sock: Path, notes: Path) -> None:
+    for _ in range(2):
+        assert run(impatient, "DEL", config(sock, wait=3000, deferDel=True)) == Outcome(0, b"")
+    assert names(notes) == [LEFT]
+    assert (notes / LEFT).stat().st_mode & 0o777 == 0o600
+
+
+def test_an_agent_that_hangs_up_twice_is_none(impatient: Path, sock: Path, notes: Path) -> None:
+    with FakeAgent(sock, b"") as agent:
+        assert run(impatient, "DEL", config(sock, wait=3000, deferDel=True)) == Outcome(0, b"")
+    assert names(notes) == [LEFT] and len(agent.requests) == 2
+
+
+@pytest.mark.parametrize("answer", [b"{}\n", b'{"error":{"code":11}}\n'])
+def test_an_agent_that_comes_meanwhile_is_asked_and_nothing_is_left(
+    impatient: Path, sock: Path, notes: Path, answer: bytes
+) -> None:
+    with FakeAgent(sock, b"", answer) as agent:
+        outcome = run(impatient, "DEL", config(sock, deferDel=True))
+    assert outcome.exit_code == (b"error" in answer) and names(notes) == []
+    assert len(agent.requests) == 2 and len(set(agent.requests)) == 1
+
+
+def test_an_agent_that_is_there_is_asked_once(impatient: Path, sock: Path, notes: Path) -> None:
+    with FakeAgent(sock, b"{}\n") as agent:
+        assert run(impatient, "DEL", config(sock, deferDel=True)) == Outcome(0, b"")
+    assert names(notes) == [] and len(agent.requests) == 1
+
+
+@pytest.mark.parametrize("verb", ["ADD", "CHECK", "GC", "STATUS"])
+def test_only_a_del_is_left_for_later(impatient: Path, sock: Path, notes: Path, verb: str) -> None:
+    assert run(impatient, verb, config(sock, deferDel=True)).code == (50 if verb == "STATUS" else 11)
+    assert names(notes) == []
+
+
+def test_nothing_is_left_unless_the_configuration_says_so(impatient: Path, sock: Path, notes: Path) -> None:
+    for how in ({}, {"deferDel": False}):
+        assert run(impatient, "DEL", config(sock, **how)).code == 11
+    assert names(notes) == []
+
+
+def test_a_del_that_cannot_be_left_waits(impatient: Path, sock: Path, notes: Path) -> None:
+    long = {**ENVIRONMENT, "CNI_CONTAINERID": "c" * 300}  # longer than the name of a file can be
+    assert "for 0.100 s" in run(impatient, "DEL", config(sock, wait=0.1, deferDel=True), long).error["msg"]
+    notes.rmdir()
+    assert "for 0.100 s" in run(impatient, "DEL", config(sock, wait=0.1, deferDel=True)).error["msg"]
+    notes.mkdir()
+
+
 # --- fuzz, under the sanitizers --------------------------------------------------------------------------------------
 
 FUZZ = settings(max_examples=int(os.environ.get("FLOCK_FUZZ", "100")), deadline=None)
-KEYS = st.sampled_from(["cniVersion", "socket", "wait", "error", "result"])
+KEYS = st.sampled_from(["cniVersion", "socket", "wait", "deferDel", "error", "result"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 9999) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(), inner, max_size=4),

@@ -124,3 +124,48 @@ def test_every_order_of_verbs_is_safe(node: Node) -> None:
                 attached = attached if verb == "CHECK" else verb == "ADD"
                 assert ("a" in node.allocations()) is attached
             assert_sound(node)
+
+
+# --- without an agent ---
+
+
+def test_a_del_without_an_agent_is_done_by_the_next_one(node: Node) -> None:
+    results = {name: node.pod(name) for name in ("a", "b")}
+    node.kill()
+    assert node.cni("DEL", "a", deferDel=True, wait=60) is None
+    node.remove_namespace("a")
+    node.start()
+    assert set(node.allocations()) == {"b"} and not list((node.run_dir / "deferred").iterdir())
+    assert_sound(node)
+    node.cni("CHECK", "b", prevResult=results["b"])
+
+
+def test_a_deferred_del_is_done_before_an_add_that_waited_with_it(node: Node) -> None:
+    node.pod("a")
+    node.kill()
+    node.cni("DEL", "a", deferDel=True)
+    again = node.cni_start("ADD", "a", wait=60)
+    node.start()
+    assert outcome(again)["ips"] and set(node.allocations()) == {"a"}
+    assert_sound(node)
+
+
+def test_a_note_that_was_never_taken_back_does_not_cost_the_next_pod_its_network(node: Node) -> None:
+    """The executable was killed when the agent had just answered; then the same container was attached again."""
+    node.pod("a")
+    node.cni("DEL", "a")
+    (node.run_dir / "deferred" / "a:eth0").touch()
+    result = node.cni("ADD", "a")
+    node.kill()
+    node.start()
+    node.cni("CHECK", "a", prevResult=result)
+
+
+def test_a_deferred_del_of_another_interface_or_container_harms_nobody(node: Node) -> None:
+    result = node.pod("a")
+    node.kill()
+    for name in ("a:net1", "stranger:eth0", "a"):
+        (node.run_dir / "deferred" / name).touch()
+    node.start()
+    node.cni("CHECK", "a", prevResult=result)
+    assert [path.name for path in (node.run_dir / "deferred").iterdir()] == ["a"]

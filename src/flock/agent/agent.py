@@ -1,8 +1,9 @@
 """The agent's life: from nothing to serving, in the order in which its parts become able to work, and to a quiet end.
 
 The socket is there first, and calls wait on it; then the store is read, what an earlier life left half done is undone,
-and DEL, CHECK and GC are served; ADD is served once the first listing, a valid NodeConfig, the rules and forwarding are
-there.  Nothing that may heal ends the agent: it waits, says why, and goes on.  SIGTERM ends it and touches no pod.
+what was asked for in between is done, and DEL, CHECK and GC are served; ADD is served once the first listing, a valid
+NodeConfig, the rules and forwarding are there.  Nothing that may heal ends the agent: it waits, says why, and goes on.
+SIGTERM ends it and touches no pod.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from flock.core.cni import Request
 from flock.core.errors import Code, FieldError, FlockError, TryAgain
 from flock.core.ipam import Ipam
 from flock.edge.conflist import plugins_present, render_conflist, write_conflist
+from flock.edge.deferred import Deferred
 from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
 from flock.edge.rpc import Handler, RpcServer
@@ -58,6 +60,7 @@ class Agent:
             settings.state_dir, node=settings.node, cooldown=settings.cooldown, marks=settings.run_dir / "pending"
         )
         self._store_problem = "the state file is not loaded yet"
+        self._deferred = Deferred(settings.run_dir / "deferred")
         self._kernel = Kernel(sysctl=settings.sysctl_dir)
         self._view = NodeView(node=settings.node, source=source, kernel=self._kernel)
         control = settings.run_dir / "bird.ctl"
@@ -139,6 +142,7 @@ class Agent:
                 await asyncio.sleep(RETRY)
 
     async def _listen(self) -> HttpServer | None:
+        self._deferred.open()
         await self._rpc.start()
         if not self._settings.http:
             return None
@@ -164,14 +168,16 @@ class Agent:
             policies=self._policies,
             routing=self._routing,
         )
-        await self._resolve_pending(parts.attachments)
+        await self._catch_up(parts.attachments)
         self._readiness.degraded_by(lambda: parts.healer.last_error)
         self._readiness.degraded_by(lambda: parts.announcer.last_error)
         self._readiness.degraded_by(lambda: _full_pools(parts.ipam, parts.view))
         gauges.register(self._metrics, parts)
         reporter = self._reporter(parts)
         self._rpc.otherwise = None
-        self._rpc.handlers = _handlers(Verbs(parts, add_failed=reporter.add_failed if reporter else None), Admin(parts))
+        self._rpc.handlers = _handlers(
+            Verbs(parts, self._deferred, add_failed=reporter.add_failed if reporter else None), Admin(parts)
+        )
         runs = {
             "routing": parts.routing.run,
             "source": lambda: self._follow_source(parts),
@@ -216,14 +222,19 @@ class Agent:
                 log.info("loaded store allocations=%d", len(self._store.entries))
                 return
 
-    async def _resolve_pending(self, attachments: Attachments) -> None:
+    async def _catch_up(self, attachments: Attachments) -> None:
+        """Undo what an earlier life left half done, and do what was asked for when there was no agent."""
         while True:
             try:
                 await attachments.resolve_pending()
+                for container_id, ifname in self._deferred.left():
+                    log.info("catching up op=DEL container=%s ifname=%s", container_id, ifname)
+                    await attachments.detach(container_id, ifname=ifname)
+                    self._deferred.forget(container_id, ifname)
                 self._store_problem = ""
                 return
             except (FlockError, OSError) as error:
-                log.error("could not undo half-done work problem=%s", error)
+                log.error("could not catch up problem=%s", error)
                 self._store_problem = f"half-done work of an earlier run cannot be undone: {error}"
                 await asyncio.sleep(RETRY)
 
@@ -263,8 +274,8 @@ class Agent:
 
         def write() -> bool:
             present = plugins_present(self._settings.cni_bin_dir)
-            text = render_conflist(socket=self._settings.run_dir / "flock.sock", wait=30, plugins_present=present)
-            return write_conflist(directory, text)
+            socket, wait = self._settings.run_dir / "flock.sock", self._settings.cni_wait
+            return write_conflist(directory, render_conflist(socket=socket, wait=wait, plugins_present=present))
 
         try:
             if await asyncio.to_thread(write):

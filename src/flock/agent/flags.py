@@ -23,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sysctl_dir: Path
     cni_conf_dir: Path | None
     cni_bin_dir: Path
+    cni_wait: float
     strict: bool
     antispoofing: bool
     grace: float
@@ -54,6 +55,7 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
     flag("--sysctl-dir", default="/proc/sys/net", text="the host's /proc/sys/net, writable", metavar="DIR")
     flag("--cni-conf-dir", default="", text="where to write 01-flock.conflist; empty: nowhere", metavar="DIR")
     flag("--cni-bin-dir", default="/opt/cni/bin", text="where plugins to chain are looked for", metavar="DIR")
+    flag("--cni-wait", default="30", text="the conflist's `wait` for an agent that is away", metavar="SECONDS")
     flag("--strict", default="off", text="on: every new deny cuts established connections too", metavar="on|off")
     flag("--antispoofing", default="on", text="off: pods may send from any address", metavar="on|off")
     flag("--grace", default="600", text="seconds until a vanished pod's addresses are freed", metavar="SECONDS")
@@ -79,6 +81,7 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
         sysctl_dir=Path(given.sysctl_dir),
         cni_conf_dir=Path(given.cni_conf_dir) if given.cni_conf_dir else None,
         cni_bin_dir=Path(given.cni_bin_dir),
+        cni_wait=_seconds(parser, "--cni-wait", given.cni_wait),
         strict=_switch(parser, "--strict", given.strict),
         antispoofing=_switch(parser, "--antispoofing", given.antispoofing),
         grace=_seconds(parser, "--grace", given.grace),

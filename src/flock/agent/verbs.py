@@ -14,6 +14,7 @@ from flock.core.cni import NetConf, Request, parse_net_conf, render_result
 from flock.core.cniargs import CniArgs, parse_cni_args
 from flock.core.errors import Code, FieldError, FlockError, TryAgain
 from flock.core.model import Allocation
+from flock.edge.deferred import Deferred
 from flock.edge.kernel.podlink import host_name
 
 log = logging.getLogger("cni")
@@ -27,13 +28,16 @@ PATIENCE = 3.0
 
 
 class Verbs:
-    def __init__(self, parts: Parts, *, add_failed: Callable[[CniArgs, FlockError], None] | None = None) -> None:
+    def __init__(
+        self, parts: Parts, deferred: Deferred, *, add_failed: Callable[[CniArgs, FlockError], None] | None = None
+    ) -> None:
         self._attachments = parts.attachments
         self._source = parts.source
         self._view = parts.view
         self._checker = parts.checker
         self._readiness = parts.readiness
         self._policies = parts.policies
+        self._deferred = deferred
         self._add_failed = add_failed
 
     async def add(self, request: Request) -> dict[str, Any]:
@@ -44,6 +48,7 @@ class Verbs:
                 "CNI_ARGS", "K8S_POD_NAMESPACE and K8S_POD_NAME are missing", code=Code.INVALID_ENVIRONMENT
             )
         await self._readiness.wait(PATIENCE)
+        self._deferred.forget(request.container_id, request.ifname)
         asked = Asked(container_id=request.container_id, netns=request.netns, ifname=request.ifname, network=conf.name)
         try:
             allocation = await self._attachments.attach(asked, lambda: self._learn(conf, args))

@@ -30,7 +30,13 @@ class _Versions(msgspec.Struct):
 
 
 def render_conflist(*, socket: Path, wait: float, plugins_present: Collection[str]) -> str:
-    flock: dict[str, Any] = {"type": "flock", "capabilities": {ANNOTATIONS: True}, "socket": str(socket), "wait": wait}
+    flock: dict[str, Any] = {
+        "type": "flock",
+        "capabilities": {ANNOTATIONS: True},
+        "socket": str(socket),
+        "wait": wait,
+        "deferDel": True,
+    }
     chained = [
         {"type": name, "capabilities": {capability: True}}
         for name, capability in CHAINED.items()

@@ -1,0 +1,59 @@
+/* A DEL that finds no agent is left for the next one, if the configuration says `deferDel`.
+
+   Runtimes delete pods one after the other, and the kubelet removes the old agent's own pod in the same queue: a DEL
+   that waits for the new agent would wait for itself.  So it is noted down in a directory that the agent keeps beside
+   its socket, as an empty file that is named after the container and its interface, and reported as done.  The agent
+   listens first and reads the notes next.  Whoever made one therefore asks once more: either the agent that came
+   meanwhile answers, and the note is taken back, or it has yet to come and will read it. */
+
+#ifndef FLOCK_LATER_H
+#define FLOCK_LATER_H
+
+#include <fcntl.h>
+#include <limits.h>
+
+#include "agent.h"
+#include "call.h"
+
+#define NOTES "deferred/"
+
+/* A name that is too long is the file system's to refuse. */
+static bool note_down(const struct call *call, char path[static PATH_MAX])
+{
+    struct text name = {path, 0, PATH_MAX - 1};
+    put_bytes(&name, call->socket, (size_t)(strrchr(call->socket, '/') + 1 - call->socket));
+    put(&name, NOTES);
+    put(&name, call->container_id);
+    put(&name, ":");
+    put(&name, call->ifname);
+    path[name.size] = '\0';
+    int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+static bool nobody_there(const struct reply *reply)
+{
+    return reply->outcome == ABSENT || reply->outcome == HUNG_UP;
+}
+
+/* Ends the program if the request was left for later.  False if it cannot be: nobody is there, and no place for notes
+   either. */
+static bool ask_or_leave(const struct call *call, struct span request, struct patience patience, struct reply *reply)
+{
+    static char note[PATH_MAX];
+    patience.absent_ms = 0;
+    *reply = ask(call->socket, request, &patience);
+    if (!nobody_there(reply))
+        return true;
+    if (!note_down(call, note))
+        return false;
+    *reply = ask(call->socket, request, &patience);
+    if (nobody_there(reply))
+        exit(0);
+    unlink(note);
+    return true;
+}
+
+#endif
