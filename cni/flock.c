@@ -11,8 +11,8 @@
    over: every verb is idempotent.  STATUS never waits for one, DEL need not (later.h).  VERSION is answered here.
    Every failure is a CNI error on standard output, exit 1.
 
-   Read on in call.h (what the runtime hands over), agent.h (the connection), later.h (what is left for an agent that
-   is away), output.h (errors) and json.h.
+   Read on in call.h (what the runtime hands over), loopback.h (another plugin that has to go first), agent.h (the
+   connection), later.h (what is left for an agent that is away), output.h (errors) and json.h.
 
    Why C: it runs once or more per pod, on hosts that may have no Python, and is to be done in about a
    millisecond.  All memory is static; pages that a call does not touch cost nothing. */
@@ -24,6 +24,7 @@
 #include "call.h"
 #include "json.h"
 #include "later.h"
+#include "loopback.h"
 #include "output.h"
 
 /* These two may be set by the compiler, for tests that are not to take as long.
@@ -155,5 +156,6 @@ int main(void)
         answer_version(&config);
     read_environment(&call);
     understand(&call, &config);
+    let_loopback_finish(&call);
     deliver(&call, ask_agent(&call));
 }

@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -548,6 +549,77 @@ def test_status_never_waits_for_an_agent(flock: Path, sock: Path) -> None:
     with FakeAgent(sock, b"") as agent:
         assert run(flock, "STATUS", config(sock, wait=3000)).code == 50
     assert len(agent.requests) == 1
+
+
+# --- beside the runtime's loopback plugin ----------------------------------------------------------------------------
+
+# Starts the executable and, a moment later, the loopback plugin; prints whether that had ended when the first had.
+RUNTIME = """
+import ctypes, os, subprocess, sys, time
+name, executable, loopback, container = sys.argv[1:]
+ctypes.CDLL(None).prctl(15, name.encode())
+first = subprocess.Popen([executable], stdin=sys.stdin, stdout=subprocess.DEVNULL)
+time.sleep(0.1)
+other = subprocess.Popen([loopback], env={**os.environ, "CNI_CONTAINERID": container})
+assert first.wait(60) == 0
+print(other.poll() is not None)
+other.wait(60)
+"""
+ANYCAST = {"runtimeConfig": {"io.kubernetes.cri.pod-annotations": {"flock.fritzlab.net/anycast": "2001:db8:53::1"}}}
+
+
+@pytest.fixture
+def netns() -> Iterator[str]:
+    name = f"flock-exe-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    yield f"/run/netns/{name}"
+    subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "container", "more", "waits"),
+    [
+        pytest.param("containerd", "own", ANYCAST, True, id="the plugin is still to come"),
+        pytest.param("containerd", "own", {}, False, id="no address for lo"),
+        pytest.param("crio", "own", ANYCAST, False, id="a runtime without that plugin"),
+    ],
+)
+def test_a_pod_with_addresses_on_lo_is_attached_when_the_loopback_plugin_has_ended(
+    impatient: Path,
+    sock: Path,
+    tmp_path: Path,
+    netns: str,
+    runtime: str,
+    container: str,
+    more: dict[str, Any],
+    waits: bool,
+) -> None:
+    loopback = tmp_path / "loopback"
+    loopback.write_text(f"#!/bin/sh\nsleep 0.2\nip -n {Path(netns).name} link set lo up\nsleep 0.3\n")
+    loopback.chmod(0o755)
+    env = {**os.environ, **SANITIZERS, **ENVIRONMENT, "CNI_COMMAND": "ADD"}
+    env |= {"CNI_NETNS": netns, "CNI_CONTAINERID": "own"}
+    with FakeAgent(sock, b'{"result":{}}\n'):
+        done = subprocess.run(
+            [sys.executable, "-c", RUNTIME, runtime, impatient, loopback, container],
+            input=json.dumps(config(sock, **more)), env=env, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert (done.stdout, done.stderr) == (f"{waits}\n", "")
+
+
+def test_a_loopback_plugin_that_never_ends_or_is_another_pods_holds_nobody_up(
+    impatient: Path, sock: Path, tmp_path: Path, netns: str
+) -> None:
+    subprocess.run(["ip", "-n", Path(netns).name, "link", "set", "lo", "up"], check=True)
+    loopback = tmp_path / "loopback"
+    loopback.write_text("#!/bin/sh\nread line\n")
+    loopback.chmod(0o755)
+    env = {**ENVIRONMENT, "CNI_NETNS": netns, "CNI_CONTAINERID": "own"}
+    for container in ("other", "own"):
+        with subprocess.Popen([loopback], stdin=subprocess.PIPE, env={"CNI_CONTAINERID": container}) as plugin:
+            with FakeAgent(sock, b'{"result":{}}\n'):
+                assert run(impatient, "ADD", config(sock, **ANYCAST), env) == Outcome(0, b"{}\n")
+            assert plugin.poll() is None
 
 
 # --- what is left for an agent that is away --------------------------------------------------------------------------

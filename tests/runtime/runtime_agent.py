@@ -9,6 +9,7 @@ from typing import Any
 from runtime_node import Node
 
 CIDR6, CIDR4 = "2001:db8:1::/64", "192.0.2.0/24"
+ANYCAST = "2001:db8:53::53"
 
 EXECUTABLE = Path(__file__).parents[2] / "build" / "flock"
 COMMANDS = Path(sys.executable).parent  # of the environment the tests run in
@@ -17,7 +18,11 @@ _NODE_CONFIG = {
     "apiVersion": "flock.fritzlab.net/v1alpha1",
     "kind": "NodeConfig",
     "metadata": {"name": "node1"},
-    "spec": {"cidr6": [CIDR6], "cidr4": [CIDR4]},
+    "spec": {
+        "cidr6": [CIDR6],
+        "cidr4": [CIDR4],
+        "anycast": {"allowed": [{"prefixes": [f"{ANYCAST}/128"]}]},
+    },
 }
 
 

@@ -2,13 +2,14 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import ip_address, ip_network
 from itertools import pairwise
 
 import grpc  # type: ignore[import-untyped]
 import pytest
 from containerd import Containerd, Sandbox
-from runtime_agent import CIDR4, CIDR6, Agent
+from runtime_agent import ANYCAST, CIDR4, CIDR6, Agent
 from runtime_node import Node
 
 IPV4_OFF = {"flock.fritzlab.net/ipv4": "false"}
@@ -69,6 +70,16 @@ def test_annotations_of_a_pod_without_a_manifest_arrive_through_the_runtime(runt
     ip6, ip4 = both.addresses
     only6.ping(ip6)
     only4.ping(ip4)
+
+
+def test_twenty_anycast_pods_started_at_once_do_not_disturb_the_runtimes_loopback_plugin(runtime: Containerd) -> None:
+    """containerd runs that plugin beside ours, and it fails a pod whose `lo` has an address already."""
+    start = partial(runtime.run_pod, annotations={"flock.fritzlab.net/anycast": ANYCAST})
+    with ThreadPoolExecutor(max_workers=20) as at_once:
+        pods = list(at_once.map(start, [f"pod{number}" for number in range(20)]))
+        for pod in pods:
+            pod.ping(ANYCAST)
+        list(at_once.map(remove, pods))
 
 
 def test_a_bad_annotation_fails_the_pod_with_its_name_and_changes_nothing(
