@@ -19,6 +19,7 @@ from fabric_parts import (
     host_prefix,
     kernel_routes,
     loose_nexthops,
+    nexthops,
     received,
     senders,
     sent_to,
@@ -108,6 +109,55 @@ def test_no_flow_of_a_healthy_replica_breaks_when_another_leaves_or_joins_its_no
     eventually(lambda: who_answers(lab, "client", address), lambda who: who == "d")
     assert [flow.replica for flow in healthy if not flow.answers()] == []
     close_all(flows)
+
+
+def test_a_terminating_pod_finishes_what_it_is_in_the_middle_of_while_its_neighbour_takes_over(
+    lab: Lab, serve: Serve
+) -> None:
+    """Whoever is answered at the very moment is answered to the end; and then the pod is out of it."""
+    for attempt in range(5):  # on a machine that stalls, the moment may be over before we have looked
+        leaving, staying = f"leaving{attempt}", f"staying{attempt}"
+        replicas(lab, serve, **{leaving: "n1", staying: "n1"})
+        sent_to(lab, {"n1"})
+        eventually(lambda: count_replicas(lab, "client", V6, 40), lambda seen: len(seen) == 2)
+        flows = open_flows(lab, "client", V6, 20)
+        concerned = [flow for flow in flows if flow.replica == leaving]
+        both = sorted(host_interface(lab, pod) for pod in (leaving, staying))
+        lab.pods.terminate(leaving)
+        eventually(
+            lambda: all(flow.answers() for flow in concerned) and weights(lab, "n1"),  # noqa: B023
+            lambda seen: not seen or max(seen) > 1,
+        )
+        answered = [flow.answers() for flow in concerned for _ in range(5)]
+        in_time = kernel_routes(lab, "n1")[V6] == both
+        becomes(lambda: kernel_routes(lab, "n1")[V6], [host_interface(lab, staying)])
+        becomes(lambda: set(weights(lab, "n1")), {1})
+        assert set(count_replicas(lab, "client", V6, 40)) == {staying}
+        close_all(flows)
+        for pod in (leaving, staying):
+            lab.pods.delete(pod)
+        becomes(lambda: loose_nexthops(lab, "n1"), set())
+        if in_time:
+            assert concerned and all(answered)
+            return
+    raise AssertionError("the kernel never showed a pod that leaves")
+
+
+def weights(lab: Lab, node: str) -> list[int]:
+    """Of all members of groups."""
+    return [member.get("weight", 1) for row in nexthops(lab, node) for member in row.get("group", ())]
+
+
+def test_a_terminating_pod_that_was_not_ready_gets_no_farewell(lab: Lab, serve: Serve) -> None:
+    replicas(lab, serve, a="n1", b="n1")
+    becomes(lambda: len(kernel_routes(lab, "n1").get(V6, ())), 2)
+    lab.pods.set_ready("a", False)
+    becomes(lambda: kernel_routes(lab, "n1")[V6], [host_interface(lab, "b")])
+    lab.pods.terminate("a")
+    lab.pods.add("c", node="n1", annotations=ANYCAST, ready=True)  # something else to do
+    expected = sorted(host_interface(lab, pod) for pod in ("b", "c"))
+    becomes(lambda: kernel_routes(lab, "n1")[V6], expected)
+    assert set(weights(lab, "n1")) == {1}
 
 
 def test_a_terminating_pod_is_withdrawn_while_it_still_answers(lab: Lab, serve: Serve) -> None:

@@ -136,7 +136,7 @@ def test_what_is_to_be_withdrawn_may_be_gone_already() -> None:
         vias = {V6: (Via("2001:db8:1::5", "flock00000001"),), V4: (Via("100.64.1.5", "flock00000001"),)}
         with Netlink() as plain, Meddled() as meddled:
             return tuple(
-                announce(netlink, wanted, indexes=indexes, lingers=lambda _: False)
+                announce(netlink, wanted, leaving={}, indexes=indexes, lingers=lambda _: False)
                 for netlink, wanted in ((plain, vias), (meddled, {}), (plain, vias), (plain, {}), (meddled, {}))
             )
 

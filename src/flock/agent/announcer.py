@@ -16,7 +16,7 @@ from typing import Any
 
 from flock.agent.attachments import Attachments
 from flock.agent.nodeview import NodeView
-from flock.core.announcing import Claim, claims, desired
+from flock.core.announcing import Claim, Via, claims, desired, leaving
 from flock.core.errors import FlockError
 from flock.core.model import NO_MAP, Allocation
 from flock.core.nodeconfig import grants
@@ -30,6 +30,8 @@ DRAINED = "drained"  # a file in the state directory: its presence is the state
 RETRY = 1.0
 # How long a withdrawn address is still delivered: routers hear of it in milliseconds, those behind them a little later.
 LINGER = 2.0
+# How long a pod that terminates, while others on the node stay, may finish what it is in the middle of.
+FAREWELL = 1.0
 
 
 class Announcer:
@@ -45,6 +47,7 @@ class Announcer:
         self._leaving = False
         self._picture_complete = False
         self._withdrawn: dict[bytes, float] = {}  # when, for addresses that are still delivered
+        self._leaving_since: dict[Via, float] = {}
         self._refused: dict[str, str] = {}  # interfaces the kernel takes no next hop on, with the reason
         self.announced: frozenset[str] = frozenset()
         self.last_error = ""
@@ -73,13 +76,16 @@ class Announcer:
         """One run.  False if the kernel refused; the next run tries again."""
         if not self._picture_complete:
             return True
-        wanted = desired(self.claims())
+        all_claims = self.claims()
+        wanted, going = desired(all_claims), self._still_leaving(leaving(all_claims))
         indexes = {name: index for index, name in self._attachments.links.items()}
         self.runs += 1
         try:
             now = time.monotonic()
             delivered = {address for address, since in self._withdrawn.items() if since + LINGER > now}
-            changes = await self._kernel.announce(wanted, indexes=indexes, lingers=delivered.__contains__)
+            changes = await self._kernel.announce(
+                wanted, leaving=going, indexes=indexes, lingers=delivered.__contains__
+            )
         except (FlockError, OSError) as error:
             self._complain(str(error))
             return False
@@ -91,6 +97,16 @@ class Announcer:
         _tell(changes)
         self._remember_withdrawn(changes.withdrawn, delivered)
         return not changes.refused
+
+    def _still_leaving(self, found: dict[str, tuple[Via, ...]]) -> dict[str, tuple[Via, ...]]:
+        """Those whose time is not over; look again when it is."""
+        now = time.monotonic()
+        everybody = {via for vias in found.values() for via in vias}
+        if everybody - self._leaving_since.keys():
+            asyncio.get_running_loop().call_later(FAREWELL + 0.05, self.trigger)
+        self._leaving_since = {via: self._leaving_since.get(via, now) for via in everybody}
+        late = {via for via, since in self._leaving_since.items() if since + FAREWELL <= now}
+        return {address: tuple(via for via in vias if via not in late) for address, vias in found.items()}
 
     def _remember_withdrawn(self, addresses: Iterable[bytes], delivered: Set[bytes]) -> None:
         """Look again when the time is over for which withdrawn addresses are still delivered."""

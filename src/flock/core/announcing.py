@@ -2,7 +2,8 @@
 
 An anycast address, or an extra one of `addresses`, is announced while a pod that holds it is eligible: attached,
 Ready, not terminating, its address still granted, the node not drained.  Several pods may carry one anycast address;
-each is a next hop, reached over its own link by its primary address of that family.
+each is a next hop, reached over its own link by its primary address of that family.  One that terminates but is Ready
+still leaves gently: what it is in the middle of, it may finish, if others on the node take over the rest.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from flock.core.model import Allocation, Pod
+
+TERMINATING = "the pod is terminating"
 
 
 class Via(msgspec.Struct, frozen=True, order=True):
@@ -20,7 +23,9 @@ class Via(msgspec.Struct, frozen=True, order=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod's claim on one address.  `obstacle` is empty if it is to be announced."""
+    """One pod's claim on one address.  `obstacle` is empty if it is to be announced.
+
+    `leaving`: the only obstacle is that the pod terminates, and it still serves."""
 
     address: str
     pod: str
@@ -28,6 +33,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     kind: str  # anycast or addresses
     via: Via
     obstacle: str
+    leaving: bool = False
 
 
 def claims(
@@ -65,6 +71,9 @@ def claims(
                     kind=kind,
                     via=Via(gateway, allocation.host_interface),
                     obstacle=obstacle,
+                    leaving=obstacle == TERMINATING
+                    and _serves(allocation, pods)
+                    and granted(allocation, kind, address),
                 )
             )
     return found
@@ -72,10 +81,18 @@ def claims(
 
 def desired(all_claims: Iterable[Claim]) -> dict[str, tuple[Via, ...]]:
     """Next hops by address, sorted; only what is to be announced."""
+    return _by_address(claim for claim in all_claims if not claim.obstacle)
+
+
+def leaving(all_claims: Iterable[Claim]) -> dict[str, tuple[Via, ...]]:
+    """The same for pods that are on their way out."""
+    return _by_address(claim for claim in all_claims if claim.leaving)
+
+
+def _by_address(some: Iterable[Claim]) -> dict[str, tuple[Via, ...]]:
     found: dict[str, set[Via]] = {}
-    for claim in all_claims:
-        if not claim.obstacle:
-            found.setdefault(claim.address, set()).add(claim.via)
+    for claim in some:
+        found.setdefault(claim.address, set()).add(claim.via)
     return {address: tuple(sorted(vias)) for address, vias in sorted(found.items())}
 
 
@@ -100,7 +117,12 @@ def _obstacle(
     if allocation.owner_uid and pod.metadata.uid and allocation.owner_uid != pod.metadata.uid:
         return "the pod was replaced by another of its name"
     if pod.terminating:
-        return "the pod is terminating"
+        return TERMINATING
     if not pod.ready:
         return "the pod is not Ready"
     return ""
+
+
+def _serves(allocation: Allocation, pods: Mapping[tuple[str, str], Pod]) -> bool:
+    pod = pods.get((allocation.namespace, allocation.pod_name))
+    return pod is not None and pod.ready

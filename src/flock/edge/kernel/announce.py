@@ -6,11 +6,13 @@ with the announcing protocol number; primary addresses outside the aggregates ha
 over a link, without a nexthop object, and are not touched here.
 
 The group exists from the first pod on: turning a plain route into a group when a second pod joins would move flows.
+A pod that leaves while others stay keeps the flows it is in the middle of for a moment: `leaving`.
 """
 
 import errno
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from flock.core.announcing import Via
 from flock.core.errors import KernelRefused
@@ -40,6 +42,7 @@ def announce(
     netlink: Netlink,
     desired: Mapping[str, tuple[Via, ...]],
     *,
+    leaving: Mapping[str, tuple[Via, ...]],
     indexes: Mapping[str, int],
     lingers: Callable[[bytes], bool],
 ) -> Changes:
@@ -56,10 +59,14 @@ def announce(
     changes = Changes(refused=_make_next_hops(netlink, plan, everybody, indexes))
     for address, vias in desired.items():
         usable = [via for via in vias if via.interface in indexes and via.interface not in changes.refused]
-        members = tuple(plan.use(indexes[via.interface], packed(via.gateway)) for via in usable)
-        if members:
+        staying = [plan.use(indexes[via.interface], packed(via.gateway)) for via in usable]
+        if staying:
             dst = packed(address)
-            _announce_one(plan, changes, address, members, announced.pop(dst, None), lingering.pop(dst, None), ours)
+            known = _Known(announced.pop(dst, None), lingering.pop(dst, None))
+            group = known.group(ours)
+            going = plan.still_in(group, [(indexes.get(v.interface, 0), v.gateway) for v in leaving.get(address, ())])
+            members = _members(netlink, group, staying, going)
+            _announce_one(plan, changes, address, members, known.announced, group)
     for dst, route in announced.items():
         changes.withdrawn.append(dst)
         plan.keep_or_remove(route, ours, keep=True)
@@ -105,26 +112,45 @@ def _refusal(netlink: Netlink, request: r.Request) -> str:
     return ""
 
 
+def _members(netlink: Netlink, group: n.Nexthop | None, staying: list[int], going: list[int]) -> Mapping[int, int]:
+    """The group's members with their weights."""
+    if group is None or not going:
+        return dict.fromkeys(staying, 1)
+    if group.members.keys() == {*staying, *going} and any(weight > 1 for weight in group.members.values()):
+        return group.members  # under way
+    return n.weights(staying, going, netlink.dump(n.dump_buckets(group.id), n.decode_bucket))
+
+
 def _announce_one(
     plan: "_Plan",
     changes: Changes,
     address: str,
-    members: tuple[int, ...],
+    members: Mapping[int, int],
     announced: r.Route | None,
-    lingering: r.Route | None,
-    ours: Mapping[int, n.Nexthop],
+    group: n.Nexthop | None,
 ) -> None:
-    known = announced or lingering
-    group = ours.get(known.nexthop) if known is not None else None
     identifier = plan.fresh_id() if group is None else group.id
     plan.used.add(identifier)
-    if group is None or set(group.members) != set(members):
-        plan.additions.append(n.set_group(identifier, members, protocol=PROTO_ANNOUNCE))
+    if group is None or group.members != members:
+        gently = any(weight > 1 for weight in members.values())
+        timer = n.LEAVING_IDLE_TIMER if gently else n.IDLE_TIMER
+        plan.additions.append(n.set_group(identifier, members, protocol=PROTO_ANNOUNCE, idle_timer=timer))
     if group is None or announced is None or announced.metric != ROUTE_METRIC:
         plan.additions.append(r.add_route(_route(packed(address), group=identifier, protocol=PROTO_ANNOUNCE)))
         changes.announced.append(address)
-    elif set(group.members) != set(members):
+    elif group.members != members:
         changes.changed.append(address)
+
+
+class _Known(NamedTuple):
+    """What the kernel has for an address that is to be announced."""
+
+    announced: r.Route | None
+    lingering: r.Route | None
+
+    def group(self, ours: Mapping[int, n.Nexthop]) -> n.Nexthop | None:
+        route = self.announced or self.lingering
+        return ours.get(route.nexthop) if route is not None else None
 
 
 def _routes(netlink: Netlink, protocol: int) -> dict[bytes, r.Route]:
@@ -166,6 +192,13 @@ class _Plan:
         self.used.update((group.id, *group.members))
         if route.protocol != PROTO_POD:
             self.kept[route.dst] = r.add_route(_route(route.dst, group=group.id, protocol=PROTO_POD))
+
+    def still_in(self, group: n.Nexthop | None, leaving: Iterable[tuple[int, str]]) -> list[int]:
+        """The next hops to pods that leave, as far as they are in the group; nobody joins in order to leave."""
+        known = (self.singles.get((index, packed(gateway))) for index, gateway in leaving)
+        found = [identifier for identifier in known if identifier is not None and group and identifier in group.members]
+        self.used.update(found)
+        return found
 
     def use(self, index: int, gateway: bytes) -> int:
         """The next hop to a pod."""

@@ -133,12 +133,14 @@ class Kernel:
         self,
         desired: Mapping[str, tuple[Via, ...]],
         *,
+        leaving: Mapping[str, tuple[Via, ...]],
         indexes: Mapping[str, int],
         lingers: Callable[[bytes], bool],
     ) -> Changes:
         """Make these the announced addresses; flows to what was withdrawn or moved are forgotten."""
-
-        changes = await self._fast.run(lambda links: announce(links.host, desired, indexes=indexes, lingers=lingers))
+        changes = await self._fast.run(
+            lambda links: announce(links.host, desired, leaving=leaving, indexes=indexes, lingers=lingers)
+        )
         moved = [*changes.withdrawn, *map(packed, changes.changed)]
         if moved:  # beside the next change, not before it: a walk through all of the node's flows takes milliseconds
             self._slow.run(lambda _: conntrack.drop(moved, sysctl=str(self._sysctl)))

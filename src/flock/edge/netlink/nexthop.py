@@ -2,17 +2,23 @@
 
 A resilient group maps flows to buckets and buckets to members.  When a member leaves, only its buckets move; when one
 joins, only buckets that have been idle for a while do.  Plain multipath reshuffles flows of healthy members instead.
+
+A member can also leave gently: with next to no weight it wants no buckets, and those it has move to the others as they
+fall idle, which for that time is a matter of a tenth of a second.
 """
 
 import struct
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.route import Request, family
 
-RTM_NEWNEXTHOP, RTM_DELNEXTHOP, RTM_GETNEXTHOP = 104, 105, 106
-NHA_ID, NHA_GROUP, NHA_GROUP_TYPE, NHA_OIF, NHA_GATEWAY, NHA_RES_GROUP = 1, 2, 3, 5, 6, 12
+RTM_NEWNEXTHOP, RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_GETNEXTHOPBUCKET = 104, 105, 106, 118
+NHA_ID, NHA_GROUP, NHA_GROUP_TYPE, NHA_OIF, NHA_GATEWAY, NHA_RES_GROUP, NHA_RES_BUCKET = 1, 2, 3, 5, 6, 12, 13
 NHA_RES_GROUP_BUCKETS, NHA_RES_GROUP_IDLE_TIMER = 1, 2
+NHA_RES_BUCKET_NH_ID = 3
 GROUP_TYPE_RESILIENT = 1
 
 # A joining pod gets buckets as they fall idle, so there have to be more of them than flows usually active at once;
@@ -20,6 +26,9 @@ GROUP_TYPE_RESILIENT = 1
 BUCKETS = 256
 # Longer than common keep-alive intervals: a flow that is merely quiet keeps its pod.  In hundredths of a second.
 IDLE_TIMER = 12000
+# While a member leaves: longer than the pauses within a request.
+LEAVING_IDLE_TIMER = 10
+HEAVIEST = 256  # which all kernels take
 
 _NHMSG = struct.Struct("=BBBBI")
 _MEMBER = struct.Struct("=IBBH")
@@ -27,12 +36,12 @@ _MEMBER = struct.Struct("=IBBH")
 
 @dataclass(frozen=True, slots=True)
 class Nexthop:
-    """A single next hop (index and gateway), or a group (members)."""
+    """A single next hop (index and gateway), or a group (members with their weights)."""
 
     id: int
     index: int = 0
     gateway: bytes = b""
-    members: tuple[int, ...] = ()
+    members: Mapping[int, int] = field(default_factory=dict)
     protocol: int = 0
 
     @staticmethod
@@ -44,7 +53,7 @@ class Nexthop:
             id=w.as_u32(a[NHA_ID]),
             index=w.as_u32(a[NHA_OIF]) if NHA_OIF in a else 0,
             gateway=a.get(NHA_GATEWAY, b""),
-            members=tuple(_MEMBER.unpack_from(group, offset)[0] for offset in range(0, len(group), _MEMBER.size)),
+            members={member: weight + 1 for member, weight, _, _ in _MEMBER.iter_unpack(group)},
             protocol=protocol,
         )
 
@@ -56,16 +65,16 @@ def add_nexthop(identifier: int, *, index: int, gateway: bytes, protocol: int) -
     return Request("add a next hop", RTM_NEWNEXTHOP, w.NLM_F_CREATE | w.NLM_F_EXCL, body)
 
 
-def set_group(identifier: int, members: tuple[int, ...], *, protocol: int) -> Request:
-    """Create the group, or change its members while flows keep theirs."""
+def set_group(identifier: int, members: Mapping[int, int], *, protocol: int, idle_timer: int = IDLE_TIMER) -> Request:
+    """Create the group, or change its members and their weights while flows keep theirs."""
     body = _NHMSG.pack(w.AF_UNSPEC, 0, protocol, 0, 0)
     body += w.attr(NHA_ID, w.u32(identifier))
-    body += w.attr(NHA_GROUP, b"".join(_MEMBER.pack(member, 0, 0, 0) for member in members))
+    body += w.attr(NHA_GROUP, b"".join(_MEMBER.pack(member, weight - 1, 0, 0) for member, weight in members.items()))
     body += w.attr(NHA_GROUP_TYPE, struct.pack("=H", GROUP_TYPE_RESILIENT))
     body += w.nested(
         NHA_RES_GROUP | w.NLA_F_NESTED,
         w.attr(NHA_RES_GROUP_BUCKETS, struct.pack("=H", BUCKETS)),
-        w.attr(NHA_RES_GROUP_IDLE_TIMER, w.u32(IDLE_TIMER)),
+        w.attr(NHA_RES_GROUP_IDLE_TIMER, w.u32(idle_timer)),
     )
     return Request("set a next hop group", RTM_NEWNEXTHOP, w.NLM_F_CREATE | w.NLM_F_REPLACE, body)
 
@@ -77,3 +86,24 @@ def delete_nexthop(identifier: int) -> Request:
 
 def dump_nexthops() -> Request:
     return Request("list next hops", RTM_GETNEXTHOP, w.NLM_F_ROOT_MATCH, _NHMSG.pack(0, 0, 0, 0, 0))
+
+
+def dump_buckets(group: int) -> Request:
+    body = _NHMSG.pack(0, 0, 0, 0, 0) + w.attr(NHA_ID, w.u32(group))
+    return Request("list a group's buckets", RTM_GETNEXTHOPBUCKET, w.NLM_F_ROOT_MATCH, body)
+
+
+def decode_bucket(body: bytes) -> int:
+    """The member that has this bucket."""
+    bucket = w.attrs(w.attrs(body, _NHMSG.size)[NHA_RES_BUCKET])
+    return w.as_u32(bucket[NHA_RES_BUCKET_NH_ID])
+
+
+def weights(staying: Collection[int], leaving: Collection[int], buckets: Iterable[int]) -> dict[int, int]:
+    """Such that those that leave want no bucket, and those that stay want all they have and a share of the rest.
+
+    With equal weights, flows would also move from one that stays to one that has just joined."""
+    owned = Counter(buckets)
+    share = -(-sum(owned[member] for member in leaving) // len(staying))
+    heavy = {member: min(HEAVIEST, max(1, owned[member] + share)) for member in staying}
+    return heavy | dict.fromkeys(leaving, 1)
