@@ -92,17 +92,23 @@ class Cluster:
         return pods
 
     def ready_pods(self, count: int, selector: str = "", *, namespace: str = "default") -> list[dict[str, Any]]:
-        """The pods, once there are exactly so many and all are ready; fails with the events when that does not come."""
+        """The pods, once there are exactly so many and all are ready; fails with the events when that does not come.
+
+        Those that are being deleted do not count: this kubelet takes up to a minute to let go of them."""
 
         def settled() -> bool:
-            found = self.pods(selector, namespace=namespace)
+            found = self._remaining(selector, namespace=namespace)
             unready = [pod["metadata"]["name"] for pod in found if not is_true(pod, "Ready")]
             if unready or len(found) != count:
                 raise Failed(f"{len(found)} pods, not ready: {unready}\n{self.events(namespace=namespace)}")
             return True
 
         eventually(settled, what=f"{count} ready pods", patience=NODE_PATIENCE, pause=0.3)
-        return self.pods(selector, namespace=namespace)
+        return self._remaining(selector, namespace=namespace)
+
+    def _remaining(self, selector: str, *, namespace: str) -> list[dict[str, Any]]:
+        pods = self.pods(selector, namespace=namespace)
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def wait_for_rollout(self, what: str, *, namespace: str = "default") -> None:
         """Until all pods of a Deployment or DaemonSet are of its latest version."""

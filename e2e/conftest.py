@@ -1,4 +1,7 @@
-"""One cluster for all tests; a failed test shows the ends of all daemons' logs."""
+"""A cluster for each group of tests that wants one; a failed test shows the ends of all daemons' logs.
+
+The groups run side by side (`xdist_group`), because most of their time is waiting: for the kubelets' timers, or for a
+minute without an API server to be over."""
 
 from collections.abc import Generator, Iterator
 

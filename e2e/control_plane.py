@@ -6,13 +6,14 @@ lists and watches.  A cluster runs all four in a network namespace of their own.
 The API server is always killed: on SIGTERM it waits for its watches, which nobody needs.
 """
 
+import base64
 import json
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGKILL
@@ -161,15 +162,32 @@ class ControlPlane:
     def apply(self, *objects: dict[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", stdin="\n".join(map(json.dumps, objects)))
 
+    # --- past the API server --------------------------------------------------------------------------------
+
     def compact(self) -> None:
         """Make etcd forget all history: whoever watches from an older version gets 410."""
-        revision = self._etcd_call("maintenance/status", {})["header"]["revision"]
-        self._etcd_call("kv/compaction", {"revision": revision, "physical": True})
+        status = self.place.run("curl", "--silent", "--fail", "--data", "{}", f"{self._etcd}/v3/maintenance/status")
+        revision = json.loads(status)["header"]["revision"]
+        self.ask_etcd("kv/compaction", [{"revision": revision, "physical": True}])
 
-    def _etcd_call(self, method: str, request: dict[str, Any]) -> Any:
-        url = f"{self._etcd}/v3/{method}"
-        body = json.dumps(request)
-        return json.loads(self.place.run("curl", "--silent", "--fail", "--data", body, url))
+    def erase(self, *keys: str) -> None:
+        """Delete from etcd, one after the other; a key that ends in a slash stands for all below it."""
+        requests = []
+        for key in (f"/registry/{key}" for key in keys):
+            end = {"range_end": b64(f"{key[:-1]}0")} if key.endswith("/") else {}  # 0 comes after the slash
+            requests.append({"key": b64(key), **end})
+        self.ask_etcd("kv/deleterange", requests)
+
+    def ask_etcd(self, method: str, requests: Iterable[Mapping[str, Any]]) -> None:
+        """All requests over one connection."""
+        common = f'silent\nshow-error\nfail\noutput = /dev/null\nurl = "{self._etcd}/v3/{method}"\n'
+        config = "next\n".join(f"{common}data = {json.dumps(json.dumps(request))}\n" for request in requests)
+        self.place.run("curl", "--config", "-", stdin=config)
+
+
+def b64(text: str) -> str:
+    """As etcd wants keys and values."""
+    return base64.b64encode(text.encode()).decode()
 
 
 @contextmanager

@@ -6,7 +6,9 @@ The manifests are applied through an overlay that says where the API server is: 
 
 import json
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import image
 from cluster import Cluster
@@ -25,6 +27,24 @@ def deploy_flock(cluster: Cluster) -> None:
     plane.kubectl("wait", "--for=condition=Established", "crd/nodeconfigs.flock.fritzlab.net")
     plane.apply(*cluster.network.node_configs)
     plane.kubectl("label", "nodes", "--all", NODE_LABEL)
+
+
+def status(cluster: Cluster, node: str) -> dict[str, Any]:
+    """What the agent of a node says of itself; asked on the node, so that it needs no API server."""
+    program = Path(sys.executable).with_name("flockctl")
+    said: dict[str, Any] = json.loads(cluster.nodes[node].place.run(program, "status", "--output=json"))
+    return said
+
+
+def problems(cluster: Cluster, node: str) -> str:
+    """What is wrong with what it watches; empty if nothing is."""
+    return "; ".join(f"{problem['where']}: {problem['message']}" for problem in status(cluster, node)["problems"])
+
+
+def agent_pod(cluster: Cluster, node: str) -> str:
+    """The name of the agent's pod on a node."""
+    pods = cluster.pods("app.kubernetes.io/component=agent", namespace=NAMESPACE)
+    return next(pod["metadata"]["name"] for pod in pods if pod["spec"]["nodeName"] == node)
 
 
 def _overlay(directory: Path, *, apiserver: str) -> Path:

@@ -34,6 +34,8 @@ TEMPLATE = {
     "spec": {"nodeSelector": {"matchLabels": {"rack": "1"}}, "template": {"bgp": {"asn": 64601}}},
 }
 
+pytestmark = pytest.mark.xdist_group("api")
+
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:

@@ -6,7 +6,6 @@ a thread inside the namespace; what it knows is read from the test's own.
 """
 
 import asyncio
-import base64
 import itertools
 import json
 import os
@@ -19,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from control_plane import ControlPlane
+from control_plane import ControlPlane, b64
 from places import Place
 
 from flock.edge.kernel import netns
@@ -64,31 +63,17 @@ class Server(ControlPlane):
         puts = (
             {
                 "requestPut": {
-                    "key": _b64(f"/registry/{prefix}/{o['metadata']['namespace']}/{o['metadata']['name']}"),
-                    "value": _b64(json.dumps(o)),
+                    "key": b64(f"/registry/{prefix}/{o['metadata']['namespace']}/{o['metadata']['name']}"),
+                    "value": b64(json.dumps(o)),
                 }
             }
             for o in objects
         )
         batches = iter(lambda: list(itertools.islice(puts, at_once)), [])
-        self._ask_etcd("kv/txn", ({"success": batch} for batch in batches))
+        self.ask_etcd("kv/txn", ({"success": batch} for batch in batches))
 
     def put(self, key: str, value: str) -> None:
-        self._ask_etcd("kv/put", [{"key": _b64(f"/registry/{key}"), "value": _b64(value)}])
-
-    def erase(self, *keys: str) -> None:
-        """Delete from etcd, one after the other; a key that ends in a slash stands for all below it."""
-        requests = []
-        for key in (f"/registry/{key}" for key in keys):
-            end = {"range_end": _b64(f"{key[:-1]}0")} if key.endswith("/") else {}  # 0 comes after the slash
-            requests.append({"key": _b64(key), **end})
-        self._ask_etcd("kv/deleterange", requests)
-
-    def _ask_etcd(self, method: str, requests: Iterable[Mapping[str, Any]]) -> None:
-        """All requests over one connection."""
-        common = f'silent\nshow-error\nfail\noutput = /dev/null\nurl = "http://127.0.0.1:{ETCD_PORT}/v3/{method}"\n'
-        config = "next\n".join(f"{common}data = {json.dumps(json.dumps(request))}\n" for request in requests)
-        self.place.run("curl", "--config", "-", stdin=config)
+        self.ask_etcd("kv/put", [{"key": b64(f"/registry/{key}"), "value": b64(value)}])
 
 
 class Watcher:
@@ -183,7 +168,3 @@ def pod(name: str, *, node: str = NODE, **metadata: Any) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "default", **metadata},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "nobody/runs-it:1"}]},
     }
-
-
-def _b64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
