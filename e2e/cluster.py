@@ -23,6 +23,8 @@ from node import Node
 from places import Failed, Place, eventually
 from workloads import PORT
 
+from flock.lab.errors import LabError
+
 # wget's own time limit crashes when it is statically linked.
 _ASK_ALL = 'for url; do timeout 5 wget -q -O- "$url" || echo; done'
 NODE_PATIENCE = 90.0  # seconds until a node with a network is ready; a loaded machine takes half a minute
@@ -129,7 +131,17 @@ class Cluster:
     def fetch(self, address: str, port: int, *, source: Node | None = None) -> str:
         """What a pod of `workloads` says at this address, asked by the client behind the routers or a node."""
         command = ["curl", "--silent", "--show-error", "--max-time", "5", _url(address, port)]
-        return (source.place.run(*command) if source else self.network.client.run(command)).strip()
+        try:
+            return (source.place.run(*command) if source else self.network.client.run(command)).strip()
+        except LabError as error:
+            raise Failed(f"{error.msg}: {error.details}") from None
+
+    def refuses(self, address: str, port: int) -> bool:
+        """Whether the client behind the routers gets no answer there."""
+        try:
+            return not self.fetch(address, port)
+        except Failed:
+            return True
 
     def fetch_from(self, pod: dict[str, Any], addresses: Sequence[str], port: int = PORT) -> list[str]:
         """The same, asked by a pod, for many addresses in one go; an empty answer is none."""

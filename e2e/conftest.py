@@ -1,15 +1,38 @@
 """A cluster for each group of tests that wants one; a failed test shows the ends of all daemons' logs.
 
-The groups run side by side (`xdist_group`), because most of their time is waiting: for the kubelets' timers, or for a
-minute without an API server to be over."""
+The groups run side by side, because most of their time is waiting: for the kubelets' timers, or for a minute without
+an API server to be over.  The tests of one group follow each other and share what their fixtures made.
+"""
 
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from cluster import Cluster
 from deployment import deploy_flock
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+GROUPS = {
+    "test_refusals.py": "upgrade",
+    "test_rights.py": "upgrade",
+    "test_upgrade.py": "upgrade",
+    "test_api_objects.py": "api",
+    "test_control_plane.py": "api",
+    "test_reflector.py": "api",
+}
 
 _CLUSTER = pytest.StashKey[Cluster]()
+
+
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives a worker one group after the other, as a whole."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return GROUPS.get(nodeid.partition("::")[0].rpartition("/")[2], "cluster")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
+    return Groups(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

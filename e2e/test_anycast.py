@@ -13,7 +13,7 @@ SERVICE = "2001:db8:53::80"
 REPLICAS = 4
 NEAR = 1.0  # seconds: a connection this close to a router's change may have been on its way
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,6 @@ TEMPLATE = {
     "spec": {"nodeSelector": {"matchLabels": {"rack": "1"}}, "template": {"bgp": {"asn": 64601}}},
 }
 
-pytestmark = pytest.mark.xdist_group("api")
-
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
@@ -72,7 +70,7 @@ def test_a_misspelled_field_is_told_by_kubectl(plane: ControlPlane) -> None:
 
 
 def test_status_is_written_apart_and_shown_in_columns(plane: ControlPlane) -> None:
-    plane.apply(node_config(FULL))
+    plane.apply(node_config(FULL), TEMPLATE)
     status = {
         "observedGeneration": 1,
         "conditions": [

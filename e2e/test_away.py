@@ -27,7 +27,7 @@ CLOSED = {
     "spec": {"podSelector": {"matchLabels": {"app": "churn"}}, "policyTypes": ["Ingress"]},
 }
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.timeout(400)
 
 
 def test_pods_keep_their_network_and_get_a_new_one_while_the_api_server_is_away(cluster: Cluster) -> None:
@@ -36,8 +36,8 @@ def test_pods_keep_their_network_and_get_a_new_one_while_the_api_server_is_away(
     churn = deployment("churn", replicas=REPLICAS, annotations=annotations)
     with cluster.running(deployment("steady", replicas=REPLICAS)) as steady, cluster.running(churn) as churning:
         cluster.plane.apply(CLOSED)
-        closed_to_the_client = addresses(churning[0])[0]
-        eventually(lambda: not answers(cluster, closed_to_the_client), what="the policy to be in force")
+        closed = addresses(churning[0])[0]
+        eventually(lambda: cluster.refuses(closed, PORT), what="the policy to be in force")
         held = [address for pod in steady for address in addresses(pod)]
         with held_connections(cluster, held, ECHO_PORT) as fates, away(cluster):
             cluster.plane.erase("networkpolicies/default/closed")
@@ -48,10 +48,18 @@ def test_pods_keep_their_network_and_get_a_new_one_while_the_api_server_is_away(
         assert len(fates) == len(held) and not any(fates.values()), fates
         for node in cluster.nodes:
             eventually(lambda n=node: not problems(cluster, n), what="the agent to have caught up")
-        for pod in (*cluster.ready_pods(REPLICAS, "app=steady"), *cluster.ready_pods(REPLICAS, "app=churn")):
-            assert cluster.fetch(addresses(pod)[0], PORT) == pod["metadata"]["name"]
+        for app in ("steady", "churn"):
+            eventually(
+                lambda a=app: all_answer(cluster, a), what=f"all pods of {app} to answer where they are said to be"
+            )
         cluster.plane.kubectl("scale", "deployment", "churn", f"--replicas={REPLICAS + 2}")
         cluster.ready_pods(REPLICAS + 2, "app=churn")
+
+
+def all_answer(cluster: Cluster, app: str) -> bool:
+    """At the addresses that the API server tells, which kubelets bring up to date in their own time."""
+    pods = cluster.ready_pods(REPLICAS, f"app={app}")
+    return all(cluster.fetch(addresses(pod)[0], PORT) == pod["metadata"]["name"] for pod in pods)
 
 
 @contextmanager
@@ -64,13 +72,6 @@ def away(cluster: Cluster) -> Iterator[None]:
         time.sleep(max(0.0, since + AWAY - time.monotonic()))
     finally:
         cluster.plane.start_api_server()
-
-
-def answers(cluster: Cluster, address: str) -> bool:
-    try:
-        return bool(cluster.fetch(address, PORT))
-    except Failed:
-        return False
 
 
 def renew_sandbox(cluster: Cluster, pod: dict[str, Any]) -> None:

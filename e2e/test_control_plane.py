@@ -6,8 +6,6 @@ import pytest
 from control_plane import ControlPlane, api_server
 from places import Failed
 
-pytestmark = pytest.mark.xdist_group("api")
-
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:

@@ -12,8 +12,6 @@ REPLICAS = 30
 FEW = 4
 HOST_PORT = 8090
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 Pods = list[dict[str, Any]]
 
 

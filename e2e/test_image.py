@@ -16,8 +16,6 @@ CNI_COMMAND=VERSION /usr/local/lib/flock/flock < /dev/null; echo
 touch /usr/x 2>/dev/null || echo read-only
 """
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.fixture(scope="module")
 def name(bare_cluster: Cluster) -> str:

@@ -28,7 +28,7 @@ POLICY = {
     "spec": {"podSelector": {}},
 }
 
-pytestmark = [pytest.mark.timeout(LONG), pytest.mark.xdist_group("api")]
+pytestmark = pytest.mark.timeout(LONG)
 
 
 @pytest.fixture(scope="module")

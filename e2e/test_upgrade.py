@@ -22,7 +22,7 @@ nc {peer} {port} < /tmp/talk > /tmp/heard 2> /tmp/problem &
 echo $!
 """
 
-pytestmark = [pytest.mark.timeout(500), pytest.mark.xdist_group("upgrade")]
+pytestmark = pytest.mark.timeout(500)
 
 
 def test_upgrade_and_downgrade_lose_no_connection_and_fail_no_add(cluster: Cluster) -> None:
