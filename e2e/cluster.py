@@ -20,7 +20,7 @@ from control_plane import ControlPlane
 from homes import new_home
 from network import API_ADDRESS, CONTROL, Network
 from node import Node
-from places import Failed, Place, eventually
+from places import Failed, Place, eventually, tail
 from workloads import PORT
 
 from flock.lab.errors import LabError
@@ -50,7 +50,7 @@ class Cluster:
 
     def _build(self, stack: ExitStack) -> None:
         nodes, routers = self._size
-        home = stack.enter_context(new_home())
+        home = self._home = stack.enter_context(new_home())
         self.network = stack.enter_context(Network(home / "network", name=home.name, nodes=nodes, routers=routers))
         control = stack.enter_context(Place(CONTROL, directory=home / CONTROL, netns=self.network.netns(CONTROL)))
         self.plane = ControlPlane(control, address=API_ADDRESS, controllers=True)
@@ -153,8 +153,11 @@ class Cluster:
         return self.plane.kubectl("get", "events", "--namespace", namespace, "--sort-by=.lastTimestamp")
 
     def logs(self) -> str:
-        """The ends of all daemons' logs."""
-        return "\n".join(place.logs() for place in (self.plane.place, *(n.place for n in self.nodes.values())))
+        """The ends of the logs of all daemons, routers, and flock's own pods."""
+        texts = [place.logs() for place in (self.plane.place, *(node.place for node in self.nodes.values()))]
+        for pattern in ("network/*/*.log", "n*/log/pods/flock-system_*/*/*.log"):
+            texts += [f"--- {file.relative_to(self._home)}\n{tail(file)}" for file in sorted(self._home.glob(pattern))]
+        return "\n".join(texts)
 
 
 def at_once(*steps: Callable[[], None]) -> None:

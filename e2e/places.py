@@ -129,13 +129,16 @@ class Place:
             time.sleep(0.05)
 
     def log(self, role: str, *, lines: int = LOG_TAIL) -> str:
-        text = (self.directory / f"{role}.log").read_text(errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+        return tail(self.directory / f"{role}.log", lines=lines)
 
     def logs(self) -> str:
         """The end of every daemon's log, for whoever has to find out why a test failed."""
         roles = sorted(path.stem for path in self.directory.glob("*.log"))
         return "\n".join(f"--- {self.name}: {role}\n{self.log(role)}" for role in roles)
+
+
+def tail(log: Path, *, lines: int = LOG_TAIL) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
 def eventually(condition: Callable[[], T], *, what: str, patience: float = PATIENCE, pause: float = 0.1) -> T:
