@@ -60,7 +60,7 @@ e2e: build e2e-packages
 	  "what was built is kept in $(E2E_CACHE)"
 	@e2e/build-kubernetes >/dev/null
 	@$(PYTHON) e2e/image.py >/dev/null
-	@.venv/bin/pytest e2e --timeout=600 -o faulthandler_timeout=590 -n 3
+	@.venv/bin/pytest e2e tests/deploy/test_chart.py --timeout=600 -o faulthandler_timeout=590 -n 3
 
 bench: build test-packages
 	@scripts/need-root "the benchmarks make network namespaces"

@@ -17,6 +17,7 @@ GROUPS = {
     "test_rights.py": "upgrade",
     "test_upgrade.py": "upgrade",
     "test_api_objects.py": "api",
+    "test_chart.py": "api",  # needs Go, which is here
     "test_control_plane.py": "api",
     "test_reflector.py": "api",
 }

@@ -1,4 +1,7 @@
-"""A new version of the agent on every node, and back, while pods talk: nobody notices."""
+"""A new version of the agent on every node, and back, while pods talk: nobody notices.
+
+On the way back one node gets a new BIRD as well.  An agent's upgrade never brings one: whoever wants it deletes the pod.
+"""
 
 import json
 from typing import Any
@@ -6,7 +9,7 @@ from typing import Any
 import image
 import pytest
 from cluster import Cluster, addresses
-from deployment import NAMESPACE
+from deployment import NAMESPACE, status
 from places import eventually
 from traffic import held_connections
 from workloads import ECHO_PORT, deployment
@@ -31,8 +34,14 @@ def test_upgrade_and_downgrade_lose_no_connection_and_fail_no_add(cluster: Clust
     with cluster.running(deployment("talk", replicas=REPLICAS)) as pods:
         talking = start_talking(cluster, pods)
         with held_connections(cluster, [a for pod in pods for a in addresses(pod)], ECHO_PORT) as fates:
-            for version in ("0.1.1", "0.1.0"):
-                roll(cluster, version)
+            speakers = birds(cluster)
+            roll(cluster, "0.1.1")
+            assert birds(cluster) == speakers
+            cluster.plane.kubectl("delete", "pod", "--namespace", NAMESPACE, "--wait=false", speakers["n2"])
+            roll(cluster, "0.1.0")
+            eventually(lambda: "n2" in birds(cluster), what="the new BIRD")
+            eventually(lambda: all_established(cluster, "n2"), what="its sessions")
+            assert birds(cluster) == {**speakers, "n2": birds(cluster)["n2"]} != speakers
         assert len(fates) == 2 * REPLICAS and not any(fates.values()), fates
         assert silent(cluster, talking) == []
     assert failed_adds(cluster) == []
@@ -75,6 +84,18 @@ def roll(cluster: Cluster, version: str) -> None:
 def agents(cluster: Cluster) -> set[str]:
     pods = cluster.pods("app.kubernetes.io/component=agent", namespace=NAMESPACE)
     return {pod["spec"]["containers"][0]["image"] for pod in pods}
+
+
+def birds(cluster: Cluster) -> dict[str, str]:
+    """The BIRD pods that are to stay, by node."""
+    pods = cluster.pods("app.kubernetes.io/component=bird", namespace=NAMESPACE)
+    staying = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    return {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in staying}
+
+
+def all_established(cluster: Cluster, node: str) -> bool:
+    sessions = status(cluster, node)["sessions"]
+    return bool(sessions) and all(session["up"] for session in sessions)
 
 
 def failed_adds(cluster: Cluster) -> list[str]:

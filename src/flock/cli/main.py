@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from flock import __version__
-from flock.cli import lab, policy
+from flock.cli import config, lab, policy
 from flock.cli.asking import AgentError, ask
 from flock.cli.tables import table
 
@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--repair", action="store_true", help="mend what can be mended, then list what is left")
     command("bgp", _bgp, "the sessions of this node's BIRD with its routers")
     command("anycast", _anycast, "who announces which address here, and why not")
-    command("config", _config, "the configuration in force on this node, and where each value came from")
+    config.add_arguments(
+        command("config", config.run, "the configuration in force on a node, and where each value came from")
+    )
     command("drain", _drain, "withdraw all anycast of this node until undrain; sessions and pods stay")
     command("undrain", _undrain, "announce this node's anycast again")
     policy.add_commands(commands)
@@ -167,26 +169,6 @@ def _anycast(arguments: argparse.Namespace, op: str = "anycast") -> int:
     ]
     print(table(("ADDRESS", "KIND", "POD", "INTERFACE", "ANNOUNCED", "WHY NOT"), rows))
     return 0
-
-
-def _config(arguments: argparse.Namespace) -> int:
-    config = ask(arguments.run_dir, "config")
-    if arguments.output == "json":
-        _print_json(config)
-    elif config["spec"] is None:
-        print(f"no configuration for node {config['node']}")
-    else:
-        rows = [(path, _value(config["spec"], path), origin) for path, origin in sorted(config["origins"].items())]
-        print(table(("FIELD", "VALUE", "FROM"), rows))
-    if config["problem"]:
-        print(f"refused: {config['problem']}", file=sys.stderr)
-    return 0 if config["spec"] is not None and not config["problem"] else NO
-
-
-def _value(spec: Any, path: str) -> str:
-    for key in path.split(".")[1:]:
-        spec = spec[key]
-    return msgspec.json.encode(spec).decode()
 
 
 def _drain(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,133 @@
+"""flockctl config: what is in force on a node, and where each value came from.
+
+The agent on this node tells what it has taken up.  For any other node the objects are read where agents read them,
+from the API server or a directory of manifests, and put together in the same way.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from flock.cli.asking import AgentError, Refused, ask
+from flock.cli.tables import table
+from flock.core.errors import FlockError
+from flock.core.model import Node
+from flock.core.nodeconfig import parse_node_config
+from flock.core.nodeconfig.layers import effective
+from flock.edge.manifests import ManifestSource
+
+NO = 1
+GROUP = "/apis/flock.fritzlab.net/v1alpha1"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("node", nargs="?", default="", help="this one, unless you say so", metavar="NODE")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--kubeconfig",
+        type=Path,
+        help="ask the API server, as this file says, instead of the agent (default for other nodes: "
+        "$KUBECONFIG, or the service account of the pod this runs in)",
+        metavar="FILE",
+    )
+    where.add_argument("--manifests", type=Path, help="read a directory of manifests instead", metavar="DIR")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    config = _found(arguments)
+    if arguments.output == "json":
+        print(msgspec.json.format(msgspec.json.encode(config), indent=2).decode())
+    elif config["spec"] is None:
+        print(f"no configuration for node {config['node']}")
+    else:
+        rows = [(path, _value(config["spec"], path), origin) for path, origin in sorted(config["origins"].items())]
+        print(table(("FIELD", "VALUE", "FROM"), rows))
+    if config["problem"]:
+        print(f"refused: {config['problem']}", file=sys.stderr)
+    return 0 if config["spec"] is not None and not config["problem"] else NO
+
+
+def _value(spec: Any, path: str) -> str:
+    for key in path.split(".")[1:]:
+        spec = spec[key]
+    return msgspec.json.encode(spec).decode()
+
+
+def _found(arguments: argparse.Namespace) -> dict[str, Any]:
+    asked = arguments.kubeconfig or arguments.manifests
+    if asked and not arguments.node:
+        raise Refused("say which NODE: only the agent knows by itself where it is")
+    try:
+        if arguments.manifests:
+            return asyncio.run(_from_manifests(arguments.manifests, arguments.node))
+        if arguments.kubeconfig:
+            return asyncio.run(_from_api(arguments.kubeconfig, arguments.node))
+        if not arguments.node or _agents_own(arguments):
+            answer: dict[str, Any] = ask(arguments.run_dir, "config")
+            return answer
+        given = os.environ.get("KUBECONFIG", "")
+        return asyncio.run(_from_api(Path(given) if given else None, arguments.node))
+    except FlockError as error:
+        raise Refused(error.msg) from None
+
+
+def _agents_own(arguments: argparse.Namespace) -> bool:
+    """Is NODE the one whose agent runs here?"""
+    try:
+        return bool(ask(arguments.run_dir, "status")["node"] == arguments.node)
+    except AgentError:
+        return False
+
+
+async def _from_manifests(directory: Path, node: str) -> dict[str, Any]:
+    source = ManifestSource(directory, node=node)
+    await source.start()
+    try:
+        if not source.synced:
+            raise Refused("; ".join(f"{p.where}: {p.message}" for p in source.problems))
+        return _put_together(node, source.node, source.templates, source.node_config)
+    finally:
+        await source.close()
+
+
+async def _from_api(kubeconfig: Path | None, node: str) -> dict[str, Any]:
+    from flock.edge.kube.access import from_kubeconfig, in_cluster
+    from flock.edge.kube.client import KubeClient
+
+    server = os.environ.get("FLOCK_APISERVER", "")
+    access = from_kubeconfig(kubeconfig, apiserver=server) if kubeconfig else in_cluster(apiserver=server)
+    client = KubeClient(access)
+
+    async def listed(path: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = msgspec.json.decode(await client.get(path))["items"]
+        return items
+
+    named = f"?fieldSelector=metadata.name%3D{quote(node)}"
+    nodes = await listed(f"/api/v1/nodes{named}")
+    configs = await listed(f"{GROUP}/nodeconfigs{named}")
+    templates = await listed(f"{GROUP}/nodeconfigtemplates")
+    if not nodes and not configs:
+        raise Refused(f"NODE: there is neither a Node nor a NodeConfig named {node}")
+    known = msgspec.convert(nodes[0], Node) if nodes else None
+    return _put_together(node, known, templates, configs[0] if configs else None)
+
+
+def _put_together(node: str, known: Node | None, templates: Any, own: Mapping[str, Any] | None) -> dict[str, Any]:
+    labels = dict(known.metadata.labels or {}) if known else {}
+    cidrs = (known.spec.pod_cidrs or ()) if known else ()
+    found: dict[str, Any] = {"node": node, "problem": "", "spec": None, "origins": {}}
+    try:
+        layered = effective(node, labels=labels, pod_cidrs=cidrs, templates=templates, own=own)
+        if layered is not None:
+            found |= {"spec": layered.raw["spec"], "origins": layered.origins}
+            parse_node_config(layered.raw)
+    except FlockError as error:
+        found["problem"] = error.msg
+    return found
