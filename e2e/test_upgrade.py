@@ -1,6 +1,6 @@
 """A new version of the agent on every node, and back, while pods talk: nobody notices.
 
-On the way back one node gets a new BIRD as well.  An agent's upgrade never brings one: whoever wants it deletes the pod.
+On the way back one node gets a new BIRD as well.  An upgrade of the agent never brings one: it takes a deleted pod.
 """
 
 import json
