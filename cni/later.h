@@ -43,6 +43,7 @@ static bool nobody_there(const struct reply *reply)
 static bool ask_or_leave(const struct call *call, struct span request, struct patience patience, struct reply *reply)
 {
     static char note[PATH_MAX];
+    patience.silent_ms -= patience.absent_ms; /* which is not waited for here */
     patience.absent_ms = 0;
     *reply = ask(call->socket, request, &patience);
     if (!nobody_there(reply))

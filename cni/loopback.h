@@ -8,11 +8,11 @@
 #ifndef FLOCK_LOOPBACK_H
 #define FLOCK_LOOPBACK_H
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 
 #include "agent.h"
 #include "call.h"
@@ -74,21 +74,29 @@ static bool is_child(const char *runtime, const char *thread, const char *contai
     return false;
 }
 
-/* Not by readdir, which would bring in a heap. */
+/* As the kernel lists a directory.  Not by readdir, which would bring in a heap. */
+struct entry {
+    uint64_t inode;
+    int64_t offset;
+    uint16_t size;
+    uint8_t type;
+    char name[];
+};
+
 static bool loopback_runs(const char *runtime, const char *container_id)
 {
-    static _Alignas(struct dirent) char entries[1 << 15];
+    static _Alignas(struct entry) char entries[1 << 15];
     char path[64] = "/proc/";
     struct text text = {path, strlen(path), sizeof path - 1};
     put(&text, runtime);
     put(&text, "/task");
     int threads = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool found = false;
-    for (ssize_t size; threads >= 0 && !found && (size = getdents64(threads, (void *)entries, sizeof entries)) > 0;)
-        for (ssize_t at = 0; at < size && !found;) {
-            const struct dirent *thread = (const void *)(entries + at);
-            found = thread->d_name[0] != '.' && is_child(runtime, thread->d_name, container_id);
-            at += thread->d_reclen;
+    for (long size; threads >= 0 && !found && (size = syscall(SYS_getdents64, threads, entries, sizeof entries)) > 0;)
+        for (long at = 0; at < size && !found;) {
+            const struct entry *thread = (const void *)(entries + at);
+            found = thread->name[0] != '.' && is_child(runtime, thread->name, container_id);
+            at += thread->size;
         }
     if (threads >= 0)
         close(threads);

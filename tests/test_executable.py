@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -615,11 +616,12 @@ def test_a_loopback_plugin_that_never_ends_or_is_another_pods_holds_nobody_up(
     loopback.write_text("#!/bin/sh\nread line\n")
     loopback.chmod(0o755)
     env = {**ENVIRONMENT, "CNI_NETNS": netns, "CNI_CONTAINERID": "own"}
-    for container in ("other", "own"):
+    for container, at_least in (("other", 0.0), ("own", 2.0)):
         with subprocess.Popen([loopback], stdin=subprocess.PIPE, env={"CNI_CONTAINERID": container}) as plugin:
+            began = time.monotonic()
             with FakeAgent(sock, b'{"result":{}}\n'):
                 assert run(impatient, "ADD", config(sock, **ANYCAST), env) == Outcome(0, b"{}\n")
-            assert plugin.poll() is None
+            assert plugin.poll() is None and time.monotonic() - began >= at_least
 
 
 # --- what is left for an agent that is away --------------------------------------------------------------------------

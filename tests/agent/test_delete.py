@@ -169,3 +169,9 @@ def test_a_deferred_del_of_another_interface_or_container_harms_nobody(node: Nod
     node.start()
     node.cni("CHECK", "a", prevResult=result)
     assert [path.name for path in (node.run_dir / "deferred").iterdir()] == ["a"]
+
+
+def test_something_else_in_the_place_of_the_notes_harms_nobody(fresh: Node) -> None:
+    (fresh.run_dir / "deferred").touch()
+    fresh.start()
+    fresh.pod("a")

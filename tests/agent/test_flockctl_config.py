@@ -104,6 +104,21 @@ def test_what_cannot_be_read_is_named(fresh: Node, arguments: list[str], code: i
     assert (done.returncode, says in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr
 
 
+def test_a_file_that_cannot_be_read_is_no_preview(fresh: Node) -> None:
+    fresh.write("common", template("common", {}, mtu=1400))
+    (fresh.manifests / "n7.yaml").write_text("kind: [NodeConfig")
+    done = flockctl(fresh, "config", "n7", "--manifests", str(fresh.manifests))
+    assert done.returncode == 1 and "n7.yaml" in done.stderr and "1400" in done.stdout
+
+
+def test_an_agent_that_is_away_and_one_of_another_node_are_told(node: Node, tmp_path: Path) -> None:
+    other = flockctl(node, "config", "n9")
+    assert other.returncode == 1 and "this is n1" in other.stderr and "--kubeconfig" in other.stderr
+    node.kill()
+    away = flockctl(node, "config", "n1")
+    assert away.returncode == 3 and "no answer from the agent" in away.stderr
+
+
 def test_a_node_that_nobody_configured_has_none(fresh: Node) -> None:
     done = flockctl(fresh, "config", "n8", "--manifests", str(fresh.manifests))
     assert done.returncode == 1 and "no configuration for node n8" in done.stdout

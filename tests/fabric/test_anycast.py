@@ -143,6 +143,25 @@ def test_a_terminating_pod_finishes_what_it_is_in_the_middle_of_while_its_neighb
     raise AssertionError("the kernel never showed a pod that leaves")
 
 
+def test_pods_that_terminate_one_after_the_other_are_all_on_their_way_out(lab: Lab, serve: Serve) -> None:
+    """The second one while the first still says farewell: nothing new for either."""
+    for _ in range(5):  # as above
+        replicas(lab, serve, a="n1", b="n1", c="n1")
+        sent_to(lab, {"n1"})
+        eventually(lambda: count_replicas(lab, "client", V6, 60), lambda seen: len(seen) == 3)
+        lab.pods.terminate("a")
+        eventually(lambda: max(weights(lab, "n1"), default=0) > 1, bool)
+        lab.pods.terminate("b")
+        light = eventually(lambda: weights(lab, "n1").count(1), lambda seen: seen != 2)
+        becomes(lambda: kernel_routes(lab, "n1")[V6], [host_interface(lab, "c")])
+        becomes(lambda: set(weights(lab, "n1")), {1})
+        for pod in ("a", "b", "c"):
+            lab.pods.delete(pod)
+        if light == 4:  # two pods in the groups of both families
+            return
+    raise AssertionError("the kernel never showed two pods that leave")
+
+
 def weights(lab: Lab, node: str) -> list[int]:
     """Of all members of groups."""
     return [member.get("weight", 1) for row in nexthops(lab, node) for member in row.get("group", ())]

@@ -21,6 +21,7 @@ from flock.core.errors import FlockError
 from flock.core.model import Node
 from flock.core.nodeconfig import parse_node_config
 from flock.core.nodeconfig.layers import effective
+from flock.edge.kube.access import SERVICE_ACCOUNT
 from flock.edge.manifests import ManifestSource
 
 NO = 1
@@ -69,21 +70,33 @@ def _found(arguments: argparse.Namespace) -> dict[str, Any]:
             return asyncio.run(_from_manifests(arguments.manifests, arguments.node))
         if arguments.kubeconfig:
             return asyncio.run(_from_api(arguments.kubeconfig, arguments.node))
-        if not arguments.node or _agents_own(arguments):
-            answer: dict[str, Any] = ask(arguments.run_dir, "config")
-            return answer
-        given = os.environ.get("KUBECONFIG", "")
-        return asyncio.run(_from_api(Path(given) if given else None, arguments.node))
+        if not arguments.node:
+            return _from_agent(arguments.run_dir)
+        return _of_node(arguments.run_dir, arguments.node)
     except FlockError as error:
         raise Refused(error.msg) from None
 
 
-def _agents_own(arguments: argparse.Namespace) -> bool:
-    """Is NODE the one whose agent runs here?"""
+def _from_agent(run_dir: Path) -> dict[str, Any]:
+    answer: dict[str, Any] = ask(run_dir, "config")
+    return answer
+
+
+def _of_node(run_dir: Path, node: str) -> dict[str, Any]:
+    """From the agent if it is that node's, else from the API server if we know one."""
+    away: AgentError | None = None
     try:
-        return bool(ask(arguments.run_dir, "status")["node"] == arguments.node)
-    except AgentError:
-        return False
+        here = ask(run_dir, "status")["node"]
+        if here == node:
+            return _from_agent(run_dir)
+    except AgentError as error:
+        away, here = error, ""
+    given = os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
+    if given:
+        return asyncio.run(_from_api(Path(given), node))
+    if SERVICE_ACCOUNT.exists():
+        return asyncio.run(_from_api(None, node))
+    raise away or Refused(f"NODE: this is {here}; for {node} say --kubeconfig or --manifests")
 
 
 async def _from_manifests(directory: Path, node: str) -> dict[str, Any]:
@@ -92,7 +105,9 @@ async def _from_manifests(directory: Path, node: str) -> dict[str, Any]:
     try:
         if not source.synced:
             raise Refused("; ".join(f"{p.where}: {p.message}" for p in source.problems))
-        return _put_together(node, source.node, source.templates, source.node_config)
+        found = _put_together(node, source.node, source.templates, source.node_config)
+        problems = (f"{problem.where}: {problem.message}" for problem in source.problems)
+        return found | {"problem": "; ".join((*problems, *filter(None, [found["problem"]])))}
     finally:
         await source.close()
 

@@ -24,7 +24,7 @@ class Deferred:
         """Container and interface of each."""
         try:
             names = sorted(entry.name for entry in self._directory.iterdir())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise StoreFailure(f"cannot read {self._directory}: {error.strerror}") from None

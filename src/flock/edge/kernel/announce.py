@@ -10,6 +10,7 @@ A pod that leaves while others stay keeps the flows it is in the middle of for a
 """
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -34,6 +35,7 @@ class Changes:
 
     announced: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)  # of those: what members had at once goes to others
     withdrawn: list[bytes] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)  # interface the kernel takes no next hop on -> why
 
@@ -116,9 +118,12 @@ def _members(netlink: Netlink, group: n.Nexthop | None, staying: list[int], goin
     """The group's members with their weights."""
     if group is None or not going:
         return dict.fromkeys(staying, 1)
-    if group.members.keys() == {*staying, *going} and any(weight > 1 for weight in group.members.values()):
-        return group.members  # under way
-    return n.weights(staying, going, netlink.dump(n.dump_buckets(group.id), n.decode_bucket))
+    gently = any(weight > 1 for weight in group.members.values())
+    under_way = {member for member in going if gently and group.members[member] == 1}
+    if group.members.keys() == {*staying, *under_way}:
+        return group.members
+    buckets = Counter(netlink.dump(n.dump_buckets(group.id), n.decode_bucket))
+    return n.weights(staying, [m for m in going if m in under_way or buckets[m] > n.FEW], buckets)
 
 
 def _announce_one(
@@ -140,6 +145,8 @@ def _announce_one(
         changes.announced.append(address)
     elif group.members != members:
         changes.changed.append(address)
+        if group.members.keys() != members.keys():
+            changes.moved.append(address)
 
 
 class _Known(NamedTuple):

@@ -141,7 +141,7 @@ class Kernel:
         changes = await self._fast.run(
             lambda links: announce(links.host, desired, leaving=leaving, indexes=indexes, lingers=lingers)
         )
-        moved = [*changes.withdrawn, *map(packed, changes.changed)]
+        moved = [*changes.withdrawn, *map(packed, changes.moved)]
         if moved:  # beside the next change, not before it: a walk through all of the node's flows takes milliseconds
             self._slow.run(lambda _: conntrack.drop(moved, sysctl=str(self._sysctl)))
         return changes

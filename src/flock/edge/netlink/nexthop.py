@@ -3,13 +3,13 @@
 A resilient group maps flows to buckets and buckets to members.  When a member leaves, only its buckets move; when one
 joins, only buckets that have been idle for a while do.  Plain multipath reshuffles flows of healthy members instead.
 
-A member can also leave gently: with next to no weight it wants no buckets, and those it has move to the others as they
-fall idle, which for that time is a matter of a tenth of a second.
+A member can also leave gently: with next to no weight it wants one bucket at most, and those it has move to the others
+as they fall idle, which for that time is a matter of a tenth of a second.
 """
 
 import struct
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from flock.edge.netlink import wire as w
@@ -29,6 +29,7 @@ IDLE_TIMER = 12000
 # While a member leaves: longer than the pauses within a request.
 LEAVING_IDLE_TIMER = 10
 HEAVIEST = 256  # which all kernels take
+FEW = 3  # buckets; who has no more leaves at once, because weights this fine cannot tell them apart
 
 _NHMSG = struct.Struct("=BBBBI")
 _MEMBER = struct.Struct("=IBBH")
@@ -99,11 +100,12 @@ def decode_bucket(body: bytes) -> int:
     return w.as_u32(bucket[NHA_RES_BUCKET_NH_ID])
 
 
-def weights(staying: Collection[int], leaving: Collection[int], buckets: Iterable[int]) -> dict[int, int]:
-    """Such that those that leave want no bucket, and those that stay want all they have and a share of the rest.
+def weights(staying: Collection[int], leaving: Collection[int], owned: Counter[int]) -> dict[int, int]:
+    """Such that those that leave want next to nothing, and those that stay all the buckets they have and a share more.
 
     With equal weights, flows would also move from one that stays to one that has just joined."""
-    owned = Counter(buckets)
+    if not leaving:
+        return dict.fromkeys(staying, 1)
     share = -(-sum(owned[member] for member in leaving) // len(staying))
-    heavy = {member: min(HEAVIEST, max(1, owned[member] + share)) for member in staying}
+    heavy = {member: min(HEAVIEST, max(2, owned[member] + share)) for member in staying}
     return heavy | dict.fromkeys(leaving, 1)
