@@ -7,6 +7,7 @@ watch goes on or, where its place is lost, a new list is taken.  What is known s
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -67,8 +68,8 @@ class Lost(Exception):
 
 class Reflector(Generic[T]):
     """`objects` is the last good state, changed only between two turns of the loop.  `changed(key)` runs for each
-    object that was added, changed or removed, `on_sync` after the first full list; `healthy` while a watch is
-    established."""
+    object that was added, changed or removed, `on_sync` after the first full list, `on_recovery` when the server
+    answers again after trouble; `healthy` while a watch is established."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class Reflector(Generic[T]):
         *,
         changed: Callable[[Key], None],
         on_sync: Callable[[], None],
+        on_recovery: Callable[[], None],
         selector: Mapping[str, str] | None = None,
         refused: Callable[[Key, str], None] | None = None,
     ) -> None:
@@ -91,6 +93,8 @@ class Reflector(Generic[T]):
         self._decode = decode
         self._changed = changed
         self._on_sync = on_sync
+        self._on_recovery = on_recovery
+        self._hurried = asyncio.Event()
         self._refused = refused
         self._selector = dict(selector or {})
         self._version = ""
@@ -118,8 +122,20 @@ class Reflector(Generic[T]):
             self.healthy = False
             if time.monotonic() - started > STABLE:
                 pause = FIRST_PAUSE
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            self._hurried.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):
+                    await self._hurried.wait()
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    def hurry(self) -> None:
+        """Others are served again: if this one is waiting to try again, it may do so now."""
+        self._hurried.set()
+
+    def _served(self) -> None:
+        recovered, self.problem = bool(self.problem), ""
+        if recovered:
+            self._on_recovery()
 
     def restore(self, objects: Mapping[Key, T]) -> None:
         """Start from what was known in an earlier life; the first list, whenever it succeeds, corrects it."""
@@ -157,7 +173,7 @@ class Reflector(Generic[T]):
             self._remove(key)
         self._version = version
         self.lists += 1
-        self.problem = ""
+        self._served()
         if not self.synced.is_set():
             self.synced.set()
             self._on_sync()
@@ -175,7 +191,7 @@ class Reflector(Generic[T]):
         }
         async with self._client.stream(f"{self.path}?{urlencode(query)}", read_timeout=seconds + 15.0) as lines:
             self.healthy = True
-            self.problem = ""
+            self._served()
             async for line in lines:
                 self._event(_understood(line, _Event))
 

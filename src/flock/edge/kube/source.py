@@ -102,9 +102,15 @@ class KubeSource:
             decode,
             changed=changed,
             on_sync=self._notify_soon,
+            on_recovery=self._hurry,
             selector=selector,
             refused=refused,
         )
+
+    def _hurry(self) -> None:
+        """What is wrong with the server or the way to it concerns all kinds alike, and so does its end."""
+        for reflector in self._reflectors:
+            reflector.hurry()
 
     # --- Source ---
 
