@@ -1,6 +1,6 @@
 """Anycast by annotation on a Deployment, as the client behind the routers sees it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ def lan_address(cluster: Cluster, node: str) -> str:
 
 
 def test_a_rolling_update_costs_only_requests_that_a_router_moves(
-    cluster: Cluster, service: list[dict[str, Any]]
+    cluster: Cluster, service: list[dict[str, Any]], record_property: Callable[[str, object], None]
 ) -> None:
     with route_changes(cluster, SERVICE) as changes, requests(cluster, SERVICE, PORT) as made:
         cluster.plane.kubectl("rollout", "restart", "deployment", "dns")
@@ -43,7 +43,9 @@ def test_a_rolling_update_costs_only_requests_that_a_router_moves(
         cluster.ready_pods(REPLICAS, "app=dns")
     failed = [request for request in made if request.problem]
     moved = [r for r in failed if any(r.begin - NEAR < moment < r.end for moment in changes)]
-    print(f"{len(made)} requests, {len(moved)} lost to {len(changes)} route changes, {len(failed) - len(moved)} others")
+    others = len(failed) - len(moved)
+    told = f"{len(made)} requests, {len(moved)} lost to {len(changes)} route changes of routers, {others} otherwise"
+    record_property("measured", told)
     assert len(made) > 100
     assert [request for request in failed if request not in moved] == []
 
