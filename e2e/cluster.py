@@ -1,6 +1,6 @@
 """A Kubernetes cluster on this machine: a network with routers, a control plane and nodes, and its state for tests.
 
-    with Cluster(nodes=2) as cluster:
+    with Cluster(nodes=2, images=[archive]) as cluster:
         deploy_flock(cluster)
         cluster.wait_for_nodes()
 
@@ -33,10 +33,13 @@ ROLLOUT_PATIENCE = 180.0  # one pod after the other
 
 
 class Cluster:
-    """Use as a context manager; entered, the control plane serves and the kubelets have registered."""
+    """Use as a context manager; entered, the control plane serves and the kubelets have registered.
 
-    def __init__(self, *, nodes: int = 2, routers: int = 2) -> None:
+    `images` are archives that all nodes know from the start."""
+
+    def __init__(self, *, nodes: int = 2, routers: int = 2, images: Sequence[Path] = ()) -> None:
         self._size = nodes, routers
+        self._images = images
         self._stack = ExitStack()
 
     def __enter__(self) -> "Cluster":
@@ -55,8 +58,7 @@ class Cluster:
         control = stack.enter_context(Place(CONTROL, directory=home / CONTROL, netns=self.network.netns(CONTROL)))
         self.plane = ControlPlane(control, address=API_ADDRESS, controllers=True)
         self.nodes = {name: stack.enter_context(self._node(name, directory=home / name)) for name in self.network.nodes}
-        at_once(self.plane.start, *(node.start_containerd for node in self.nodes.values()))
-        self.import_image(images.toolbox())
+        at_once(self.plane.start, *(partial(self._start_runtime, node) for node in self.nodes.values()))
         for node in self.nodes.values():
             node.start_kubelet(self.plane)
         eventually(lambda: len(self.plane.get("nodes")) == nodes, what="the kubelets to register")
@@ -72,6 +74,11 @@ class Cluster:
             netns=self.network.netns(name),
             addresses=sorted(addresses, key=lambda a: ":" in a),  # the API server's family first
         )
+
+    def _start_runtime(self, node: Node) -> None:
+        node.start_containerd()
+        for archive in (images.toolbox(), *self._images):
+            node.import_image(archive)
 
     def import_image(self, archive: Path) -> None:
         """Make an image known to all nodes."""

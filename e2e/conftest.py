@@ -7,6 +7,7 @@ an API server to be over.  The tests of one group follow each other and share wh
 from collections.abc import Generator, Iterator
 from typing import Any
 
+import image
 import pytest
 from cluster import Cluster
 from deployment import deploy_flock
@@ -57,7 +58,8 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def bare_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Two nodes, without a network until a test wants `cluster`."""
-    with Cluster(nodes=2) as cluster:
+    _, archive = image.flock()
+    with Cluster(nodes=2, images=[archive]) as cluster:
         request.session.stash[_CLUSTER] = cluster
         yield cluster
         del request.session.stash[_CLUSTER]

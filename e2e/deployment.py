@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import image
 from cluster import Cluster
 
 MANIFESTS = Path(__file__).parents[1] / "deploy"
@@ -19,9 +18,9 @@ NODE_LABEL = "flock.fritzlab.net/agent="
 
 
 def deploy_flock(cluster: Cluster) -> None:
-    """Returns when everything is handed to the API server; `cluster.wait_for_nodes` tells when it works."""
-    _, archive = image.flock()
-    cluster.import_image(archive)
+    """Returns when everything is handed to the API server; `cluster.wait_for_nodes` tells when it works.
+
+    The nodes have to know the image."""
     plane = cluster.plane
     plane.kubectl("apply", "-k", _overlay(plane.place.directory / "overlay", apiserver=plane.url))
     plane.kubectl("wait", "--for=condition=Established", "crd/nodeconfigs.flock.fritzlab.net")

@@ -3,7 +3,6 @@
 from typing import Any
 
 import image
-import pytest
 from cluster import Cluster
 from places import eventually
 
@@ -15,14 +14,6 @@ nft --version
 CNI_COMMAND=VERSION /usr/local/lib/flock/flock < /dev/null; echo
 touch /usr/x 2>/dev/null || echo read-only
 """
-
-
-@pytest.fixture(scope="module")
-def name(bare_cluster: Cluster) -> str:
-    """The image's name, known to all nodes."""
-    name, archive = image.flock()
-    bare_cluster.import_image(archive)
-    return name
 
 
 def trial(image_name: str, *, node: str) -> dict[str, Any]:
@@ -47,8 +38,9 @@ def trial(image_name: str, *, node: str) -> dict[str, Any]:
     }
 
 
-def test_its_programs_run_without_rights_and_without_a_network_of_their_own(bare_cluster: Cluster, name: str) -> None:
+def test_its_programs_run_without_rights_and_without_a_network_of_their_own(bare_cluster: Cluster) -> None:
     plane = bare_cluster.plane
+    name, _ = image.flock()
     plane.apply(trial(name, node="n1"))
 
     def ended() -> bool:
