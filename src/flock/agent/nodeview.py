@@ -14,7 +14,7 @@ from flock.core.errors import FlockError
 from flock.core.facts import NodeFacts
 from flock.core.model import Allocation
 from flock.core.nodeconfig import Network, NodeConfig, parse_node_config
-from flock.core.nodeconfig.layers import Effective, effective
+from flock.core.nodeconfig.layers import Effective, FromNode, effective
 from flock.edge.kernel.node import DEFAULT_MTU
 from flock.edge.kernel.podlink import packed
 from flock.edge.kernel.threads import Kernel
@@ -74,10 +74,8 @@ class NodeView:
         self._notify()
 
     def _inputs(self) -> dict[str, Any]:
-        node = self._source.node
         return {
-            "labels": dict(node.metadata.labels or {}) if node else {},
-            "pod_cidrs": (node.spec.pod_cidrs or ()) if node else (),
+            "given": FromNode.of(self._source.node),
             "templates": self._source.templates,
             "own": self._source.node_config,
         }

@@ -1,7 +1,8 @@
 """flockctl config: what is in force on a node, and where each value came from.
 
 The agent on this node tells what it has taken up.  For any other node the objects are read where agents read them,
-from the API server or a directory of manifests, and put together in the same way.
+from the API server or a directory of manifests, and put together in the same way.  What that needs is imported where it
+is used: every other command would pay for it.
 """
 
 import argparse
@@ -16,16 +17,13 @@ from urllib.parse import quote
 import msgspec
 
 from flock.cli.asking import AgentError, Refused, ask
-from flock.cli.tables import table
+from flock.cli.tables import print_json, table
 from flock.core.errors import FlockError
 from flock.core.model import Node
 from flock.core.nodeconfig import parse_node_config
-from flock.core.nodeconfig.layers import effective
-from flock.edge.kube.access import SERVICE_ACCOUNT
-from flock.edge.manifests import ManifestSource
+from flock.core.nodeconfig.layers import FromNode, effective
 
 NO = 1
-GROUP = "/apis/flock.fritzlab.net/v1alpha1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     config = _found(arguments)
     if arguments.output == "json":
-        print(msgspec.json.format(msgspec.json.encode(config), indent=2).decode())
+        print_json(config)
     elif config["spec"] is None:
         print(f"no configuration for node {config['node']}")
     else:
@@ -84,6 +82,8 @@ def _from_agent(run_dir: Path) -> dict[str, Any]:
 
 def _of_node(run_dir: Path, node: str) -> dict[str, Any]:
     """From the agent if it is that node's, else from the API server if we know one."""
+    from flock.edge.kube.access import SERVICE_ACCOUNT
+
     away: AgentError | None = None
     try:
         here = ask(run_dir, "status")["node"]
@@ -100,6 +100,8 @@ def _of_node(run_dir: Path, node: str) -> dict[str, Any]:
 
 
 async def _from_manifests(directory: Path, node: str) -> dict[str, Any]:
+    from flock.edge.manifests import ManifestSource
+
     source = ManifestSource(directory, node=node)
     await source.start()
     try:
@@ -115,6 +117,7 @@ async def _from_manifests(directory: Path, node: str) -> dict[str, Any]:
 async def _from_api(kubeconfig: Path | None, node: str) -> dict[str, Any]:
     from flock.edge.kube.access import from_kubeconfig, in_cluster
     from flock.edge.kube.client import KubeClient
+    from flock.edge.kube.source import GROUP
 
     server = os.environ.get("FLOCK_APISERVER", "")
     access = from_kubeconfig(kubeconfig, apiserver=server) if kubeconfig else in_cluster(apiserver=server)
@@ -135,11 +138,9 @@ async def _from_api(kubeconfig: Path | None, node: str) -> dict[str, Any]:
 
 
 def _put_together(node: str, known: Node | None, templates: Any, own: Mapping[str, Any] | None) -> dict[str, Any]:
-    labels = dict(known.metadata.labels or {}) if known else {}
-    cidrs = (known.spec.pod_cidrs or ()) if known else ()
     found: dict[str, Any] = {"node": node, "problem": "", "spec": None, "origins": {}}
     try:
-        layered = effective(node, labels=labels, pod_cidrs=cidrs, templates=templates, own=own)
+        layered = effective(node, given=FromNode.of(known), templates=templates, own=own)
         if layered is not None:
             found |= {"spec": layered.raw["spec"], "origins": layered.origins}
             parse_node_config(layered.raw)

@@ -9,14 +9,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from flock import __version__
 from flock.cli import config, lab, policy
 from flock.cli.asking import AgentError, ask
-from flock.cli.tables import table
+from flock.cli.tables import print_json, table
 
 NO = 1
 
@@ -73,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 def _status(arguments: argparse.Namespace) -> int:
     status = ask(arguments.run_dir, "status")
     if arguments.output == "json":
-        _print_json(status)
+        print_json(status)
     else:
         print(f"node      {status['node']} (flock {status['version']})")
         print(f"ready     {'yes' if status['ready'] else 'no'}")
@@ -100,7 +97,7 @@ def _status(arguments: argparse.Namespace) -> int:
 def _pods(arguments: argparse.Namespace) -> int:
     pods = ask(arguments.run_dir, "pods")
     if arguments.output == "json":
-        _print_json(pods)
+        print_json(pods)
         return 0
     rows = [
         (
@@ -127,7 +124,7 @@ def _pods(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     rows = ask(arguments.run_dir, "repair" if arguments.repair else "check")
     if arguments.output == "json":
-        _print_json(rows)
+        print_json(rows)
     elif rows:
         cells = [(r["type"], r["pod"] or "-", r["container"][:13] or "-", r["item"]) for r in rows]
         print(table(("TYPE", "POD", "CONTAINER", "ITEM"), cells))
@@ -139,7 +136,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _bgp(arguments: argparse.Namespace) -> int:
     peers = ask(arguments.run_dir, "bgp")
     if arguments.output == "json":
-        _print_json(peers)
+        print_json(peers)
     else:
         rows = [
             (
@@ -161,7 +158,7 @@ def _bgp(arguments: argparse.Namespace) -> int:
 def _anycast(arguments: argparse.Namespace, op: str = "anycast") -> int:
     claims = ask(arguments.run_dir, op)
     if arguments.output == "json":
-        _print_json(claims)
+        print_json(claims)
         return 0
     rows = [
         (c["address"], c["kind"], c["pod"], c["interface"], "yes" if c["announced"] else "no", c["reason"] or "-")
@@ -181,7 +178,3 @@ def _undrain(arguments: argparse.Namespace) -> int:
 
 def _size(size: int) -> str:
     return str(size) if size < 1 << 20 else f"2^{size.bit_length()}"
-
-
-def _print_json(value: Any) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

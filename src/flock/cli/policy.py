@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from flock.cli.asking import ask
+from flock.cli.tables import print_json
 
 NO = 1
 FOLLOW_EVERY = 0.3  # how late a drop may show with -f
@@ -46,7 +47,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _print(answer: dict[str, Any], output: str) -> None:
     if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(answer["answers"]), indent=2).decode())
+        print_json(answer["answers"])
     else:
         print(answer["text"])
 

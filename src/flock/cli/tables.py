@@ -1,9 +1,15 @@
-"""Plain text tables, as kubectl prints them."""
+"""Answers as kubectl prints them: plain text tables for people, JSON for scripts."""
 
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [tuple(head), *(tuple(map(str, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

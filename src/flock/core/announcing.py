@@ -23,9 +23,7 @@ class Via(msgspec.Struct, frozen=True, order=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod's claim on one address.  `obstacle` is empty if it is to be announced.
-
-    `leaving`: the only obstacle is that the pod terminates, and it still serves."""
+    """One pod's claim on one address.  `obstacle` is empty if it is to be announced."""
 
     address: str
     pod: str
@@ -33,7 +31,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     kind: str  # anycast or addresses
     via: Via
     obstacle: str
-    leaving: bool = False
 
 
 def claims(
@@ -57,12 +54,12 @@ def claims(
             gateway = allocation.ip6 if ":" in address else allocation.ip4
             if not gateway:
                 obstacle = "the pod has no address of that family"
-            elif shared:
+            elif shared not in ("", TERMINATING):
                 obstacle = shared
             elif not granted(allocation, kind, address):
                 obstacle = f"spec.{kind}.allowed does not grant it any more"
             else:
-                obstacle = withdrawn
+                obstacle = shared or withdrawn
             found.append(
                 Claim(
                     address=address,
@@ -71,9 +68,6 @@ def claims(
                     kind=kind,
                     via=Via(gateway, allocation.host_interface),
                     obstacle=obstacle,
-                    leaving=obstacle == TERMINATING
-                    and _serves(allocation, pods)
-                    and granted(allocation, kind, address),
                 )
             )
     return found
@@ -85,8 +79,8 @@ def desired(all_claims: Iterable[Claim]) -> dict[str, tuple[Via, ...]]:
 
 
 def leaving(all_claims: Iterable[Claim]) -> dict[str, tuple[Via, ...]]:
-    """The same for pods that are on their way out."""
-    return _by_address(claim for claim in all_claims if claim.leaving)
+    """The same for pods that are on their way out and have no other obstacle: they still serve."""
+    return _by_address(claim for claim in all_claims if claim.obstacle == TERMINATING)
 
 
 def _by_address(some: Iterable[Claim]) -> dict[str, tuple[Via, ...]]:
@@ -116,13 +110,6 @@ def _obstacle(
         return "the pod is not known"
     if allocation.owner_uid and pod.metadata.uid and allocation.owner_uid != pod.metadata.uid:
         return "the pod was replaced by another of its name"
-    if pod.terminating:
-        return TERMINATING
     if not pod.ready:
         return "the pod is not Ready"
-    return ""
-
-
-def _serves(allocation: Allocation, pods: Mapping[tuple[str, str], Pod]) -> bool:
-    pod = pods.get((allocation.namespace, allocation.pod_name))
-    return pod is not None and pod.ready
+    return TERMINATING if pod.terminating else ""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from flock.core.errors import FieldError
+from flock.core.model import Node
 from flock.core.nodeconfig.parse import API_VERSION
 from flock.core.selectors import LabelSelector
 
@@ -26,16 +27,28 @@ class Effective(msgspec.Struct, frozen=True):
     origins: dict[str, str]
 
 
+class FromNode(msgspec.Struct, frozen=True):
+    """What the Node object contributes."""
+
+    labels: Mapping[str, str] = {}
+    pod_cidrs: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(node: Node | None) -> "FromNode":
+        return FromNode(dict(node.metadata.labels or {}), tuple(node.spec.pod_cidrs or ())) if node else FromNode()
+
+
 def effective(
     node: str,
     *,
-    labels: Mapping[str, str],
-    pod_cidrs: Iterable[str],
+    given: "FromNode",
     templates: Iterable[Raw],
     own: Raw | None,
 ) -> Effective | None:
     """None if nothing configures this node.  FieldError if a template's selector cannot be read."""
-    layers = [(f"NodeConfigTemplate {_name(t)}", _spec(t).get("template") or {}) for t in _selecting(templates, labels)]
+    layers = [
+        (f"NodeConfigTemplate {_name(t)}", _spec(t).get("template") or {}) for t in _selecting(templates, given.labels)
+    ]
     if own is not None:
         layers.append((f"NodeConfig {node}", _spec(own)))
     if not layers:
@@ -45,7 +58,7 @@ def effective(
     for origin, layer in layers:
         _merge(merged, layer, origin, origins, path="spec")
     if not merged.get("cidr6") and not merged.get("cidr4"):
-        _take_pod_cidrs(merged, pod_cidrs, origins)
+        _take_pod_cidrs(merged, given.pod_cidrs, origins)
     annotations = dict((own or {}).get("metadata", {}).get("annotations") or {})
     raw = {
         "apiVersion": API_VERSION,
