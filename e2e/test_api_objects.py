@@ -15,6 +15,7 @@ from places import eventually
 
 from flock.edge.kube.access import from_kubeconfig
 from flock.edge.kube.client import ApiError, KubeClient
+from flock.edge.kube.writer import BURST, KubeWriter
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "deploy"))
@@ -123,6 +124,19 @@ def test_the_agent_may_do_what_it_needs_and_nothing_else(plane: ControlPlane, wo
     account = "--as=system:serviceaccount:flock-system:flock-agent"
     answer = plane.place.attempt(*plane.kubectl_command("auth", "can-i", *words.split(), account))
     assert answer.stdout.strip() == ("yes" if allowed else "no"), answer.stderr
+
+
+def test_events_are_neither_repeated_nor_too_many(plane: ControlPlane) -> None:
+    asyncio.run(_complain(plane))
+    messages = [event["message"] for event in plane.get("events") if event["reason"] == "FlockTest"]
+    assert messages.count("again and again") == 1
+    assert 1 < len(messages) <= BURST + 5  # a few more may be told while the test runs
+
+
+async def _complain(plane: ControlPlane) -> None:
+    writer = KubeWriter(KubeClient(from_kubeconfig(plane.kubeconfig)), node="node1")
+    for message in ["again and again"] * 5 + [f"problem {number}" for number in range(2 * BURST)]:
+        await writer.pod_event(namespace="default", name="web", uid="", reason="FlockTest", message=message)
 
 
 async def _verdicts(plane: ControlPlane, specs: list[dict[str, Any]]) -> list[str]:
