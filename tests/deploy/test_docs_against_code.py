@@ -1,4 +1,4 @@
-"""What a page lists is what the programs have, neither more nor less: flags, operations, codes, metrics, annotations, files."""
+"""What a page lists is what the programs have, no more and no less."""
 
 import re
 from pathlib import Path
