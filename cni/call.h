@@ -41,7 +41,7 @@ static const struct verb verbs[] = {
     {"GC", false, false, true}, {"STATUS", false, false, true}, {"VERSION", false, false, false},
 };
 
-enum { CNI_VERSION, SOCKET, WAIT, DEFER_DEL, CONFIG_FIELDS };
+enum { CNI_VERSION, NAME, SOCKET, WAIT, DEFER_DEL, CONFIG_FIELDS };
 
 struct config {
     struct span json;
@@ -95,8 +95,8 @@ static bool is_string(struct span value)
 /* Whatever is wrong is only noted: VERSION does not mind, and an environment error comes first. */
 static struct config read_config(void)
 {
-    struct config config = {.fields = {[CNI_VERSION].key = "cniVersion", [SOCKET].key = "socket", [WAIT].key = "wait",
-                                       [DEFER_DEL].key = "deferDel"}};
+    struct config config = {.fields = {[CNI_VERSION].key = "cniVersion", [NAME].key = "name", [SOCKET].key = "socket",
+                                       [WAIT].key = "wait", [DEFER_DEL].key = "deferDel"}};
     char version[JSON_STRING_ROOM];
     read_stdin(&config);
     config.problem = json_fields(config.json, config.fields, CONFIG_FIELDS, &config.offset);
@@ -115,7 +115,8 @@ static bool is_alphanumeric(char c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-static const char *container_id_problem(const char *value)
+/* The form that the specification gives to container ids and to networks' names alike. */
+static const char *identifier_problem(const char *value)
 {
     if (!is_alphanumeric(*value))
         return "does not start with a letter or digit";
@@ -210,7 +211,7 @@ static void read_environment(struct call *call)
     struct text problems = {bytes, 0, sizeof bytes - 1};
     call->container_id = call->netns = call->ifname = call->args = "";
     if (call->verb->attachment) {
-        call->container_id = variable(&problems, "CNI_CONTAINERID", true, container_id_problem);
+        call->container_id = variable(&problems, "CNI_CONTAINERID", true, identifier_problem);
         call->netns = variable(&problems, "CNI_NETNS", call->verb->netns, utf8_problem);
         call->ifname = variable(&problems, "CNI_IFNAME", true, ifname_problem);
         call->args = variable(&problems, "CNI_ARGS", false, anything_goes);
@@ -221,7 +222,19 @@ static void read_environment(struct call *call)
 
 static noreturn void bad_field(const char *key, const char *problem)
 {
-    fail(INVALID_CONFIG, "Correct it in flock's entry of the network configuration list.", key, ": ", problem, NULL);
+    fail(INVALID_CONFIG, "Correct it in the network configuration list or flock's entry of it.", key, ": ", problem, NULL);
+}
+
+static void check_name(struct span given)
+{
+    char name[JSON_STRING_ROOM];
+    if (given.at == NULL)
+        bad_field("name", "is missing");
+    if (!is_string(given))
+        bad_field("name", "a string is expected");
+    const char *problem = json_string(given, name) ? identifier_problem(name) : "is no network's name";
+    if (problem != NULL)
+        bad_field("name", problem);
 }
 
 static void check_version(const struct verb *verb, struct span given)
@@ -282,6 +295,7 @@ static void understand(struct call *call, const struct config *config)
         fail(DECODING_FAILURE, "The container runtime writes it to standard input as one JSON object.",
              "the network configuration is no JSON object: ", config->problem, ", at byte ", decimal(config->offset).at,
              NULL);
+    check_name(config->fields[NAME].value);
     check_version(call->verb, config->fields[CNI_VERSION].value);
     read_socket(call, config->fields[SOCKET].value);
     read_wait(call, config->fields[WAIT].value);

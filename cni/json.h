@@ -19,8 +19,9 @@
 /* A CNI configuration nests about six deep; the bound keeps hostile input off the end of the stack. */
 #define JSON_DEPTH 64
 
-/* Room for any string that is read out of JSON here: keys, versions, and a socket path (108 with its end). */
-#define JSON_STRING_ROOM 128
+/* Room for any string that is read out of JSON here: keys, versions, a socket path (108 with its end), and a network's
+   name, after which runtimes name files (256 with its end). */
+#define JSON_STRING_ROOM 256
 
 struct span {
     const char *at; /* NULL: absent */

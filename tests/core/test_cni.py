@@ -62,6 +62,14 @@ def test_a_configuration_without_a_version_is_refused() -> None:
     assert caught.value.code == Code.INCOMPATIBLE_VERSION
 
 
+@pytest.mark.parametrize("name", ["", "-a", ".", "a/b", "a b", "a\n", "\u00e4"])
+def test_a_networks_name_has_the_specifications_form(name: str) -> None:
+    with pytest.raises(FieldError, match=r"^name: ") as failed:
+        parse_net_conf(conf(name=name))
+    assert failed.value.code == 7
+    assert parse_net_conf(conf(name="A_b.c-9")).name == "A_b.c-9"
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b'{"cniVersion": "\\ud800"}', b'{"x":' + b"[" * 100_000])
 def test_what_is_not_json_is_a_decoding_failure(data: bytes) -> None:
     with pytest.raises(FlockError) as caught:

@@ -182,10 +182,32 @@ def test_a_wrong_field_is_named(flock: Path, sock: Path, field: str, value: Any)
     assert error["code"] == 7 and error["msg"].startswith(f"{field}: ")
 
 
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "name",
+    [None, "", "-a", ".a", "_a", "a/b", "a b", "a\n", "ä", "a" * 256, 7, [], *UNREADABLE],
+    ids=lambda n: repr(n)[:9],
+)
+def test_a_networks_name_has_the_specifications_form(flock: Path, sock: Path, verb: str, name: Any) -> None:
+    stdin = config(sock, name=name, cniVersion="0.0.1")  # which is looked at later
+    if name is None:
+        del stdin["name"]
+    with FakeAgent(sock, b'{"result":{}}\n') as agent:
+        error = run(flock, verb, stdin).error
+    assert error["code"] == 7 and error["msg"].startswith("name: ") and agent.requests == []
+
+
+@pytest.mark.parametrize("name", ["a", "0", "A_b.c-9", "a" * 255])
+def test_any_name_of_that_form_is_taken(flock: Path, sock: Path, name: str) -> None:
+    with FakeAgent(sock, b"{}\n"):
+        assert run(flock, "DEL", config(sock, name=name)) == Outcome(0, b"")
+
+
 def test_only_top_level_keys_count_and_escapes_are_undone(flock: Path, sock: Path) -> None:
     stdin = b"""{ "prevResult" : {"cniVersion": "9", "socket": "/nowhere", "wait": "x"}, "list":[{"socket":1}],
         "text": "\\"socket\\":\\"/nowhere\\",", "\\"socket": 3, "Socket": 4, "socket\\u0000": 5,
-        "socket": 6, "\\u0073oc\\u006Bet" : "%s" , "cni\\u0056ersion":"1\\u002e0.0", "wait" : 0E-1
+        "socket": 6, "\\u0073oc\\u006Bet" : "%s" , "cni\\u0056ersion":"1\\u002e0.0", "wait" : 0E-1,
+        "n\\u0061me": "fl\\u006fck"
     }\n""" % str(sock).replace("/", "\\/").encode()
     with FakeAgent(sock, b'{"result":' + RESULT + b"}\n") as agent:
         assert run(flock, "ADD", stdin) == Outcome(0, RESULT + b"\n")

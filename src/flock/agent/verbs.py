@@ -10,7 +10,7 @@ import msgspec
 from flock.agent.attachments import Asked
 from flock.agent.parts import Parts
 from flock.agent.podinfo import PodInfo, learn
-from flock.core.cni import NetConf, Request, parse_net_conf, render_result
+from flock.core.cni import IDENTIFIER, NetConf, Request, parse_net_conf, render_result
 from flock.core.cniargs import CniArgs, parse_cni_args
 from flock.core.errors import Code, FieldError, FlockError, TryAgain
 from flock.core.model import Allocation
@@ -20,7 +20,6 @@ from flock.edge.kernel.podlink import host_name
 log = logging.getLogger("cni")
 
 
-CONTAINER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 IFNAME = re.compile(r"(?!\.{1,2}$)[^\s/:\0]+")
 
 # As long as ADD may wait for a pod to become known: the runtime's own patience is far longer, and most starts are over.
@@ -134,7 +133,7 @@ def _require(request: Request, *names: str) -> None:
     missing = [variables[name] for name in ("container_id", *names) if not getattr(request, name)]
     if missing:
         raise FieldError(", ".join(missing), "missing", code=Code.INVALID_ENVIRONMENT)
-    if not CONTAINER_ID.fullmatch(request.container_id):
+    if not IDENTIFIER.fullmatch(request.container_id):
         raise FieldError(
             "CNI_CONTAINERID", f"no container id: {request.container_id[:80]!r}", code=Code.INVALID_ENVIRONMENT
         )

@@ -3,6 +3,7 @@
 The executable passes environment and standard input through unread; they are understood here.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
 
 VERSIONS = ("0.4.0", "1.0.0", "1.1.0")
 LATEST = VERSIONS[-1]
+IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # the specification's form of container ids and networks' names
 
 Verb = Literal["ADD", "DEL", "CHECK", "GC", "STATUS"]
 
@@ -93,6 +95,8 @@ def parse_net_conf(data: bytes) -> NetConf:
         raise FieldError(path.rstrip("`") or "network configuration", problem) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FlockError(f"network configuration on stdin: not JSON: {error}", code=Code.DECODING_FAILURE) from None
+    if not IDENTIFIER.fullmatch(conf.name):
+        raise FieldError("name", f"no name for a network: {conf.name[:80]!r}" if conf.name else "is missing")
     if conf.cni_version not in VERSIONS:
         raise FlockError(
             f"cniVersion {conf.cni_version!r} is not supported",

@@ -48,6 +48,7 @@ class RpcServer:
         self._on_call = on_call
         self.calls: set[asyncio.Task[None]] = set()
         self._path = path
+        self._last_status: dict[str, Any] | None = None
         self._server: asyncio.AbstractServer | None = None
 
     async def start(self) -> None:
@@ -84,7 +85,8 @@ class RpcServer:
         reply(_line(response))
         elapsed = time.monotonic() - started
         self._on_call(request.op if request.op in self.handlers else "UNKNOWN", code, elapsed)
-        log.info(
+        log.log(
+            self._level(request.op, response),
             "call op=%s container=%s ifname=%s netns=%s ms=%.1f code=%d%s",
             _shown(request.op),
             _shown(request.container_id),
@@ -94,6 +96,13 @@ class RpcServer:
             code,
             f" msg={response['error']['msg']!r}" if code else "",
         )
+
+    def _level(self, op: str, response: dict[str, Any]) -> int:
+        """Runtimes ask for STATUS every few seconds: it is worth a line when the answer is another than before."""
+        if op != "STATUS":
+            return logging.INFO
+        before, self._last_status = self._last_status, response
+        return logging.DEBUG if response == before else logging.INFO
 
     async def _call(self, request: Request) -> tuple[dict[str, Any], int]:
         try:
