@@ -189,7 +189,7 @@ class Policies:
         self.index.set_policy(policy)
         if key not in self.index.problems:
             self._last_good.keep(key, policy)
-        elif key not in self.index.policies and (good := self._last_good.get(key)) is not None:
+        elif self._closed(key) and (good := self._last_good.get(key)) is not None:
             self.index.set_policy(good)
             self.index.set_policy(policy)
 
@@ -300,8 +300,22 @@ class Policies:
 
     @property
     def problems(self) -> dict[str, str]:
-        named = {f"NetworkPolicy {'/'.join(key)}": problem for key, problem in self.index.problems.items()}
-        return {where: problem.removeprefix(f"{where}: ") for where, problem in named.items()}
+        """What is refused, why, and what is in force in its place."""
+        return {
+            f"NetworkPolicy {'/'.join(key)}": f"{problem}; {self._in_its_place(key)}"
+            for key, problem in self.index.problems.items()
+        }
+
+    def _in_its_place(self, key: PolicyKey) -> str:
+        return "the pods it selects are isolated" if self._closed(key) else "its last good version stays in force"
+
+    @property
+    def closed(self) -> int:
+        """How many of those that are refused have no good version."""
+        return sum(map(self._closed, self.index.problems))
+
+    def _closed(self, key: PolicyKey) -> bool:
+        return bool(self.index.policies[key].compiled.closed)
 
     def _start_listening(self) -> None:
         try:

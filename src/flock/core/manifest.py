@@ -1,8 +1,9 @@
 """One manifest file's text → the objects in it, as `kubectl` would take them.
 
 YAML with several documents, JSON, and `kind: List` in both.  Objects are taken or refused one by one, each refusal
-naming object and field.  Text in which some document cannot be told to be an object at all is refused as a whole:
-that is what a half-written file looks like.  Kinds flock does not read pass without a word.
+naming object and field; a refused NetworkPolicy is handed on as such, for it isolates.  Text in which some document
+cannot be told to be an object at all is refused as a whole: that is what a half-written file looks like.  Kinds flock
+does not read pass without a word.
 
 PyYAML's C loader recurses on the C stack and follows aliases freely, so 100 kB of `[` would end the process and a
 kilobyte of nested aliases fill its memory.  A pass over the parser's flat event stream bounds both before anything
@@ -17,7 +18,7 @@ import msgspec
 import yaml
 
 from flock.core.errors import Code, FlockError
-from flock.core.model import PREFIX, Metadata, Namespace, Node, Pod
+from flock.core.model import PREFIX, REFUSED, Metadata, Namespace, Node, Pod
 
 try:
     from yaml import CSafeLoader as SafeLoader
@@ -56,6 +57,7 @@ KINDS = {
     "NodeConfigTemplate": Kind(f"{PREFIX}/v1alpha1", False, Envelope),
 }
 OF_ONE_NODE = frozenset({"Node", "NodeConfig"})
+JUDGED = frozenset({"NetworkPolicy"})  # handed on even if refused: its reader decides what that means for pods
 
 
 class ObjectKey(NamedTuple):
@@ -99,7 +101,9 @@ def parse_manifest(data: bytes, *, node: str) -> Manifest:
             value = _object(item, kind)
         except Refused as error:
             refused[key] = str(error)
-            continue
+            if key.kind not in JUDGED or not key.name:
+                continue
+            value = {**item, REFUSED: str(error)}
         if key in objects:
             warnings.append(f"{key}: more than once in this file, the last one counts")
         objects[key] = value

@@ -11,6 +11,7 @@ import msgspec
 
 PREFIX = "flock.fritzlab.net"
 NO_MAP: Mapping[str, str] = {}
+REFUSED = "refused"  # a key no API has, in a NetworkPolicy whose reader could not take it: why.  The rest is as it came
 
 State = Literal["pending", "committed"]
 

@@ -68,7 +68,7 @@ class World:
     def __init__(self) -> None:
         self.index = PolicyIndex()
         self.model = Model()
-        self.policies: dict[PolicyKey, Mapping[str, Any]] = {}  # the last good version of each
+        self.policies: dict[PolicyKey, Mapping[str, Any]] = {}  # the last good version of each, else the last
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.pods: dict[tuple[str, str], PodFacts] = {}
         self.locals: dict[str, LocalPod] = {}
@@ -79,7 +79,7 @@ class World:
         self.index.set_policy(obj)
         if key in self.index.problems:
             assert "Nonsense" in self.index.problems[key]
-        else:
+        if obj["spec"] != WRONG or self.policies.get(key, obj)["spec"] == WRONG:
             self.policies[key] = obj
 
     def drop_policy(self, random: Random) -> None:

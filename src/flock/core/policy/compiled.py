@@ -71,12 +71,17 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class CompiledPolicy(msgspec.Struct, frozen=True):
-    """`ingress`/`egress` None: the policy does not isolate in that direction; (): it isolates and allows nothing."""
+    """`ingress`/`egress` None: the policy does not isolate in that direction; (): it isolates and allows nothing.
+
+    `closed` says why a policy is refused that has no good version: it isolates what it would have isolated, and has
+    no rules, for open is what nobody asked for.
+    """
 
     key: PolicyKey
     ingress: tuple[Rule, ...] | None
     egress: tuple[Rule, ...] | None
     strict: bool = False  # a new deny cuts established connections as well
+    closed: str = ""
 
     def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
         return self.ingress if direction == "ingress" else self.egress

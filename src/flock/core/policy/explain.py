@@ -65,6 +65,12 @@ class PolicyRules(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     strict: bool
     rules: tuple[str, ...]
+    refused: str = ""  # why: then it allows nothing
+
+    def __str__(self) -> str:
+        strict = " (strict)" if self.strict else ""
+        refused = f", for it is refused: {self.refused}" if self.refused else ""
+        return f"{self.policy}{strict}: {'; '.join(self.rules) or 'nothing'}{refused}"
 
 
 class PodPolicies(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,9 +91,7 @@ class PodPolicies(msgspec.Struct, frozen=True, kw_only=True):
                 lines.append(f"  {direction + ':':<9}not isolated, everything passes")
                 continue
             lines.append(f"  {direction + ':':<9}isolated, this passes:" if policies else f"  {direction}: isolated")
-            for policy in policies:
-                strict = " (strict)" if policy.strict else ""
-                lines.append(f"    {policy.policy}{strict}: {'; '.join(policy.rules) or 'nothing'}")
+            lines += (f"    {policy}" for policy in policies)
         return "\n".join(lines)
 
 
@@ -163,7 +167,9 @@ class _Packet:
         reasons = []
         for key in isolating:
             rules = self._compiled.policies[key].rules(direction) or ()
-            if not rules:
+            if closed := self._compiled.policies[key].closed:
+                reasons.append(f"{policy_text(key)}: is refused, so it isolates and allows nothing: {closed}")
+            elif not rules:
                 reasons.append(f"{policy_text(key)}: has no {direction} rules")
             for number, rule in enumerate(rules):
                 where = f"{policy_text(key)} {direction}[{number}]"
@@ -274,6 +280,7 @@ def _listed(
             policy=policy_text(policy.key),
             strict=policy.strict,
             rules=tuple(rule_text(rule, direction) for rule in policy.rules(direction) or ()),
+            refused=policy.closed,
         )
         for policy in policies
     )

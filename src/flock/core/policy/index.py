@@ -30,16 +30,9 @@ from flock.core.policy.compiled import (
 )
 from flock.core.policy.facts import Local, LocalPod, PodFacts, same_pod
 from flock.core.policy.labels import Effort, Labels, Objects, Selectors
-from flock.core.policy.parse import EVERYTHING, ParsedPolicy, PeerSelector, PolicyError, parse_policy, policy_key
+from flock.core.policy.parse import EVERYTHING, ParsedPolicy, PeerSelector, read_policy
 from flock.core.policy.peers import Peers
-from flock.core.policy.rosters import (
-    Audience,
-    Rosters,
-    audience_order,
-    audiences,
-    memberships,
-    named_memberships,
-)
+from flock.core.policy.rosters import Audience, Rosters, audience_order, audiences, memberships, named_memberships
 
 PodKey = tuple[str, str]  # namespace, name
 EVERY_POD = PeerSelector(EVERYTHING, EVERYTHING)
@@ -68,7 +61,7 @@ class PolicyIndex:
 
     @property
     def problems(self) -> Mapping[PolicyKey, str]:
-        """Policies whose latest version was refused, and why; an older good one is in force, if there was one."""
+        """Policies whose latest version is refused, and why.  In force is an older good one, else the closed form."""
         return self._problems
 
     @property
@@ -98,13 +91,15 @@ class PolicyIndex:
     # --- events ---------------------------------------------------------------------------------------------
 
     def set_policy(self, obj: Mapping[str, Any]) -> None:
-        try:
-            parsed = parse_policy(obj)
-        except PolicyError as error:
-            self._problems[policy_key(obj)] = error.msg
-            return
+        """A version that is refused leaves an earlier good one in force; without one, its closed form is."""
+        parsed = read_policy(obj)
+        known = self._policies.get(parsed.key)
         self._problems.pop(parsed.key, None)
-        if parsed != self._policies.get(parsed.key):
+        if reason := parsed.compiled.closed:
+            self._problems[parsed.key] = reason
+            if known is not None and not known.compiled.closed:
+                return
+        if parsed != known:
             self._replace_policy(parsed.key, parsed)
 
     def drop_policy(self, key: PolicyKey) -> None:

@@ -5,19 +5,23 @@ ids (equal selectors, equal ids), blocks become disjoint networks, numbers disjo
 all of this before, a manifest file nobody, and neither bounds the size.  Fields we do not know pass, as the API server
 drops them.
 
+A policy that is refused has a closed form: it isolates what it would have, and allows nothing.  What cannot be read
+counts as the most it could mean: every pod of the namespace, both directions, strict.
+
 Defaults that matter: no `policyTypes` means Ingress, and Egress too if there are egress rules; no or empty `from`,
 `to` or `ports` in a rule means all; no `protocol` means TCP; null is the same as absent; no `podSelector` selects all.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from flock.core.annotations import BOOLEANS
 from flock.core.errors import FieldError
-from flock.core.model import PREFIX
+from flock.core.model import PREFIX, REFUSED
 from flock.core.policy.blocks import Block, TooMany, networks, parse_cidr
 from flock.core.policy.compiled import (
     CompiledPolicy,
@@ -49,10 +53,11 @@ _PORT_NAME = re.compile(r"(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")  # IA
 
 
 class PolicyError(FieldError):
-    """A NetworkPolicy is wrong in one field.  `policy` is its namespace/name."""
+    """A NetworkPolicy is refused, for one field of it.  `policy` is its namespace/name, `reason` goes without it."""
 
     def __init__(self, policy: str, field: str, problem: str) -> None:
-        super().__init__(f"NetworkPolicy {policy}: {field}", problem)
+        self.reason = f"{field}: {problem}" if field else problem
+        super().__init__(f"NetworkPolicy {policy}", self.reason)
         self.policy = policy
         self.field = field
 
@@ -85,6 +90,17 @@ def policy_key(obj: Mapping[str, Any]) -> PolicyKey:
     )
 
 
+def read_policy(obj: Mapping[str, Any]) -> ParsedPolicy:
+    """The policy, or the closed form of one that is refused: whatever raises a PolicyError here closes it."""
+    try:
+        return parse_policy(obj)
+    except PolicyError as error:
+        reason = error.reason
+    except Exception as error:  # a mistake of ours must not open this policy's pods, nor hold up other policies
+        reason = f"internal error: {error!r:.200}"
+    return _Reader(policy_key(obj)).closed(obj, reason)
+
+
 def parse_policy(obj: Mapping[str, Any]) -> ParsedPolicy:
     """Raises PolicyError for the first thing that is wrong."""
     return _Reader(policy_key(obj)).policy(obj)
@@ -100,6 +116,8 @@ class _Reader:
         self._groups: dict[GroupId, PeerSelector] = {}
 
     def policy(self, obj: Mapping[str, Any]) -> ParsedPolicy:
+        if refusal := obj.get(REFUSED):
+            raise self._wrong("", str(refusal))
         metadata = self._mapping(obj.get("metadata"), "metadata")
         for field in ("name", "namespace"):
             if not isinstance(metadata.get(field, ""), str | None) or (field == "name" and not metadata.get(field)):
@@ -116,6 +134,25 @@ class _Reader:
         )
         used = {g for rule in (*(compiled.ingress or ()), *(compiled.egress or ())) for g in rule.peers.groups}
         return ParsedPolicy(self._key, selector, compiled, {g: s for g, s in self._groups.items() if g in used})
+
+    def closed(self, obj: Mapping[str, Any], reason: str) -> ParsedPolicy:
+        spec, metadata = obj.get("spec"), obj.get("metadata")
+        selector, isolates, strict = EVERYTHING, ["Ingress", "Egress"], True
+        if isinstance(spec, Mapping):
+            with suppress(PolicyError):
+                selector = self._selector(spec.get("podSelector"), "spec.podSelector")
+            with suppress(PolicyError):
+                isolates = list(self._types(spec, has_egress=bool(spec.get("egress"))))
+        with suppress(PolicyError):
+            strict = self._strict(self._mapping(metadata, "metadata"))
+        compiled = CompiledPolicy(
+            key=self._key,
+            ingress=() if "Ingress" in isolates else None,
+            egress=() if "Egress" in isolates else None,
+            strict=strict,
+            closed=reason,
+        )
+        return ParsedPolicy(self._key, selector, compiled, {})
 
     def _types(self, spec: Mapping[str, Any], *, has_egress: bool) -> Sequence[str]:
         types = list(self._list(spec, "policyTypes", "spec"))
