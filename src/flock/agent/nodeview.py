@@ -3,6 +3,7 @@
 A NodeConfig that does not parse is reported and changes nothing: the last good one stays in force (invariant 7).
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -38,7 +39,8 @@ class NodeView:
         self._spans: list[tuple[int, int, bool]] = []
         self._spans_of: NodeConfig | None = None
         self._spans_retired = self._retired
-        self._seen: dict[str, Any] = {}
+        self._seen: dict[str, Any] = {}  # the inputs all of this follows from
+        self._changing = asyncio.Lock()
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -46,32 +48,47 @@ class NodeView:
         self._listeners.append(listener)
 
     async def take_in(self) -> None:
-        """Take in the source's NodeConfig if it changed.  Cheap when it did not."""
-        inputs = self._inputs()
-        if inputs == self._seen:
+        """Take in the source's NodeConfig if it changed.  Cheap when it did not.
+
+        Configuration and MTU change together, once the node is prepared for them; whoever comes meanwhile waits.
+        """
+        if self._inputs() == self._seen:
             return
-        self._seen = inputs
+        async with self._changing:
+            inputs = self._inputs()
+            if inputs != self._seen:
+                await self._take(inputs)
+                self._seen = inputs
+
+    async def _take(self, inputs: dict[str, Any]) -> None:
         try:
             layered = effective(self.node, **inputs)
-            if layered is None:
-                if self.config is not None:
-                    self.config_problem = f"NodeConfig {self.node} was deleted; its last version stays in force"
-                return
-            config = parse_node_config(layered.raw)
+            config = parse_node_config(layered.raw) if layered else None
         except FlockError as error:
-            self.config_problem = error.msg
-            log.error("refused NodeConfig node=%s problem=%r last_good=%s", self.node, error.msg, bool(self.config))
+            self._refuse(error.msg)
             return
+        except Exception as error:  # a mistake of ours is no reason to lose the configuration in force
+            log.exception("could not understand the NodeConfig")
+            self._refuse(f"cannot be understood: {error!r}")
+            return
+        if config is None:
+            if self.config is not None:
+                self.config_problem = f"NodeConfig {self.node} was deleted; its last version stays in force"
+            return
+        if config != self.config:
+            await self._prepare(config)
+            if self.config is not None:
+                self._retired |= set(self.config.aggregates)
+            self._retired -= set(config.aggregates)
+            log.info("took NodeConfig node=%s cidrs=%s", self.node, ",".join(map(str, config.aggregates)) or "-")
+            self.config = config
+            self._notify()
+        self.layers = layered
         self.config_problem = ""
-        if config == self.config:
-            return
-        if self.config is not None:
-            self._retired |= set(self.config.aggregates)
-        self._retired -= set(config.aggregates)
-        self.config, self.layers = config, layered
-        log.info("took NodeConfig node=%s cidrs=%s", self.node, ",".join(map(str, config.aggregates)) or "-")
-        await self.refresh()
-        self._notify()
+
+    def _refuse(self, problem: str) -> None:
+        self.config_problem = problem
+        log.error("refused NodeConfig node=%s problem=%r last_good=%s", self.node, problem, bool(self.config))
 
     def _inputs(self) -> dict[str, Any]:
         return {
@@ -82,27 +99,30 @@ class NodeView:
 
     async def refresh(self) -> None:
         """Read the node's addresses and uplink MTU again, and see to forwarding."""
-        config = self.config
-        if config is None:
-            return
+        async with self._changing:
+            if self.config is not None:
+                await self._prepare(self.config)
+
+    async def _prepare(self, config: NodeConfig) -> None:
         peers = config.bgp.peers if config.bgp else ()
         routed = [peer.address.packed for peer in peers if peer.zone is None]
+        versions = {network.version for network in config.reach}
         try:
             facts = await self._kernel.facts(self.node)
-            if facts != self.facts:
-                self.facts = facts
-                self._notify()
-            self.mtu = config.mtu or await self._kernel.uplink_mtu(routed)
-            versions = {network.version for network in config.reach}
+            mtu = config.mtu or await self._kernel.uplink_mtu(routed)
             changed = await self._kernel.enable_forwarding(ipv6=6 in versions, ipv4=4 in versions)
         except FlockError as error:  # no pod gets in before the node's own addresses are known and it forwards
             if error.msg != self.kernel_problem:
                 log.error("could not prepare the node problem=%r", error.msg)
             self.kernel_problem = error.msg
-        else:
-            self.kernel_problem = ""
-            if changed:
-                log.info("set sysctls %s", " ".join(changed))
+            return
+        self.kernel_problem = ""
+        self.mtu = mtu
+        if changed:
+            log.info("set sysctls %s", " ".join(changed))
+        if facts != self.facts:
+            self.facts = facts
+            self._notify()
 
     def _notify(self) -> None:
         for listener in self._listeners:

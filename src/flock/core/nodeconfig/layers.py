@@ -45,12 +45,14 @@ def effective(
     templates: Iterable[Raw],
     own: Raw | None,
 ) -> Effective | None:
-    """None if nothing configures this node.  FieldError if a template's selector cannot be read."""
-    layers = [
-        (f"NodeConfigTemplate {_name(t)}", _spec(t).get("template") or {}) for t in _selecting(templates, given.labels)
-    ]
+    """None if nothing configures this node.  FieldError for a layer that cannot be read, and nothing else."""
+    layers = _selected(templates, given.labels)
+    annotations: Raw = {}
     if own is not None:
-        layers.append((f"NodeConfig {node}", _spec(own)))
+        whose = f"NodeConfig {node}"
+        layers.append((whose, _mapping(own, whose, "spec")))
+        metadata = _mapping(own, whose, "metadata")
+        annotations = _mapping(metadata, whose, "annotations", at="metadata.annotations")
     if not layers:
         return None
     merged: dict[str, Any] = {}
@@ -59,28 +61,32 @@ def effective(
         _merge(merged, layer, origin, origins, path="spec")
     if not merged.get("cidr6") and not merged.get("cidr4"):
         _take_pod_cidrs(merged, given.pod_cidrs, origins)
-    annotations = dict((own or {}).get("metadata", {}).get("annotations") or {})
     raw = {
         "apiVersion": API_VERSION,
         "kind": "NodeConfig",
-        "metadata": {"name": node, "annotations": annotations},
+        "metadata": {"name": node, "annotations": dict(annotations)},
         "spec": merged,
     }
     return Effective(raw, origins)
 
 
-def _selecting(templates: Iterable[Raw], labels: Mapping[str, str]) -> list[Raw]:
+def _selected(templates: Iterable[Raw], labels: Mapping[str, str]) -> list[tuple[str, Raw]]:
+    """What the templates that select these labels say, weakest first, each with whose it is."""
     chosen = []
     for template in templates:
-        raw = _spec(template).get("nodeSelector") or {}
+        name = str(_mapping(template, "NodeConfigTemplate", "metadata").get("name", ""))
+        whose = f"NodeConfigTemplate {name}"
+        spec = _mapping(template, whose, "spec")
+        raw = _mapping(spec, whose, "nodeSelector", at="spec.nodeSelector")
         try:
             selector = msgspec.convert(raw, LabelSelector)
         except msgspec.ValidationError as error:
-            raise FieldError(f"NodeConfigTemplate {_name(template)}: spec.nodeSelector", str(error)) from None
-        conditions = len(raw.get("matchLabels") or ()) + len(raw.get("matchExpressions") or ())
+            raise FieldError(f"{whose}: spec.nodeSelector", str(error)) from None
+        conditions = len(selector.match_labels or ()) + len(selector.match_expressions or ())
         if selector.fits(labels):
-            chosen.append((conditions, _name(template), template))
-    return [template for _, _, template in sorted(chosen, key=lambda entry: entry[:2])]
+            layer = _mapping(spec, whose, "template", at="spec.template")
+            chosen.append((conditions, name, whose, layer))
+    return [(whose, layer) for _, _, whose, layer in sorted(chosen, key=lambda entry: entry[:2])]
 
 
 def _merge(into: dict[str, Any], layer: Raw, origin: str, origins: dict[str, str], *, path: str) -> None:
@@ -97,15 +103,19 @@ def _merge(into: dict[str, Any], layer: Raw, origin: str, origins: dict[str, str
 
 def _take_pod_cidrs(merged: dict[str, Any], pod_cidrs: Iterable[str], origins: dict[str, str]) -> None:
     for text in pod_cidrs:
-        key = "cidr6" if ip_network(text).version == 6 else "cidr4"
-        merged.setdefault(key, []).append(text)
+        try:
+            key = "cidr6" if ip_network(text).version == 6 else "cidr4"
+        except ValueError as error:
+            raise FieldError(POD_CIDRS, str(error)) from None
+        merged[key] = [*(merged.get(key) or ()), text]
         origins[f"spec.{key}"] = POD_CIDRS
 
 
-def _name(obj: Raw) -> str:
-    return str((obj.get("metadata") or {}).get("name", ""))
-
-
-def _spec(obj: Raw) -> Raw:
-    spec = obj.get("spec")
-    return spec if isinstance(spec, Mapping) else {}
+def _mapping(obj: Raw, whose: str, key: str, *, at: str = "") -> Raw:
+    """What stands under `key`, named `at` where it is refused; left out or null is empty."""
+    value = obj.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise FieldError(f"{whose}: {at or key}", f"must be a mapping, not {type(value).__name__}")
+    return value

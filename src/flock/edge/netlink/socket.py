@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from flock.core.errors import KernelRefused
 from flock.core.faults import Point, faults
+from flock.edge.netlink import dumps
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.route import Link, Request, get_link, get_link_by_index
 
@@ -21,7 +22,6 @@ RECEIVE = 256 * 1024  # a dump's datagrams are at most 32 KiB; acknowledgements 
 # Messages per datagram: some 30 KiB, well below a socket's send buffer; and were all of them refused, the answers
 # would still fit its receive buffer (300 do not, and then the last answer is lost).
 BATCH = 256
-DUMP_ATTEMPTS = 10  # a dump may be interrupted by changes on a busy node; each attempt is independent
 # An answer from the kernel comes within the send; this only bounds a bug or a lost answer.
 TIMEOUT = 30
 
@@ -88,12 +88,8 @@ class Netlink:
                 return body
 
     def dump(self, request: Request, decode: Callable[[bytes], T]) -> list[T]:
-        """All objects of a kind.  A dump that changes interrupted is thrown away and taken again."""
-        for _ in range(DUMP_ATTEMPTS):
-            objects, interrupted = self._dump_once(request, decode)
-            if not interrupted:
-                return objects
-        return objects  # the reconcilers that use dumps repeat anyway
+        """All objects of a kind, or KernelRefused: never a list that may lack some."""
+        return dumps.whole(lambda: self._dump_once(request, decode), request.what)
 
     def _dump_once(self, request: Request, decode: Callable[[bytes], T]) -> tuple[list[T], bool]:
         self._seq += 1
@@ -106,6 +102,8 @@ class Netlink:
                     continue
                 interrupted |= bool(flags & w.NLM_F_DUMP_INTR)
                 if kind == w.NLMSG_DONE:
+                    if number := dumps.failure(body):
+                        raise _refused(request, number, flags, body)
                     return objects, interrupted
                 if kind == w.NLMSG_ERROR:
                     raise _refused(request, -struct.unpack_from("=i", body)[0], flags, body)

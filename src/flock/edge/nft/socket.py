@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from flock.core.errors import KernelRefused
 from flock.core.faults import Point, faults
 from flock.core.policy.elements import Operation
+from flock.edge.netlink import dumps
 from flock.edge.netlink import wire as w
 from flock.edge.nft.batch import (
     BATCH_BEGIN,
@@ -100,22 +101,24 @@ class NftSocket:
                     return refused
 
     def ask(self, kind: int, body: bytes, *, dump: bool) -> list[bytes]:
-        """The bodies of all answers; empty where there is no such thing."""
+        """The bodies of all answers, never just some of them; empty where there is no such thing."""
+        return dumps.whole(lambda: self._ask_once(kind, body, dump=dump), "nft: list")
+
+    def _ask_once(self, kind: int, body: bytes, *, dump: bool) -> tuple[list[bytes], bool]:
         self._seq += 1
         flags = w.NLM_F_ROOT_MATCH if dump else w.NLM_F_ACK
         self._send(w.message(SUBSYSTEM << 8 | kind, flags, self._seq, body))
         found: list[bytes] = []
+        interrupted = False
         while True:
-            for answer, _, seq, content in w.messages(self._receive()):
+            for answer, answer_flags, seq, content in w.messages(self._receive()):
                 if seq != self._seq:
                     continue
-                if answer == w.NLMSG_DONE:
-                    return found
-                if answer == w.NLMSG_ERROR:
-                    number = -struct.unpack_from("=i", content)[0]
-                    if number not in (0, errno.ENOENT):
+                interrupted |= bool(answer_flags & w.NLM_F_DUMP_INTR)
+                if answer in (w.NLMSG_DONE, w.NLMSG_ERROR):
+                    if number := dumps.failure(content):
                         raise KernelRefused(f"nft: {os.strerror(number)}", errno=number)
-                    return found
+                    return found, interrupted
                 found.append(content)
 
     def _send(self, datagram: bytes) -> None:
