@@ -12,8 +12,10 @@ import pytest
 import yaml
 
 import flock
+from flock.agent import departure
 from flock.agent.flags import parse as parse_agent
 from flock.cli.installer import parse as parse_installer
+from flock.edge.bird import room
 from flock.edge.kube.client import ApiError, KubeClient
 from flock.edge.kube.source import KubeSource
 from flock.edge.kube.writer import KubeWriter
@@ -38,6 +40,10 @@ def pod(name: str) -> dict[str, Any]:
 
 def containers(name: str) -> dict[str, dict[str, Any]]:
     return {c["name"]: c for c in (*pod(name)["initContainers"], *pod(name)["containers"])}
+
+
+def host_paths(name: str) -> dict[str, str]:
+    return {v["name"]: v["hostPath"]["path"] for v in pod(name)["volumes"] if "hostPath" in v}
 
 
 def mounts(container: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -169,7 +175,8 @@ def test_the_agents_settings_lead_to_what_is_mounted() -> None:
     have = mounts(agent)
     for path in (settings.state_dir, settings.run_dir, settings.bird_dir, settings.sysctl_dir):
         assert str(path) in have and not have[str(path)].get("readOnly")
-    volumes = {volume["name"]: volume["hostPath"]["path"] for volume in pod("flock-agent")["volumes"]}
+    assert have[str(settings.units_dir)]["readOnly"]
+    volumes = host_paths("flock-agent")
     # The executable runs on the host, BIRD in another pod: both are told paths as the agent sees them.
     for path, mount in have.items():
         expected = "/proc/sys/net" if mount["name"] == "sysctl" else path
@@ -186,7 +193,7 @@ def test_the_installers_directories_are_the_hosts(name: str, container: str) -> 
     wanted = {str(settings.bin_dir), *(str(path.parent) for path, _ in settings.texts)}
     wanted |= {str(settings.conf_dir)} if name == "flock-uninstall" else set()
     assert set(mounts(containers(name)[container])) == wanted
-    volumes = {volume["name"]: volume["hostPath"]["path"] for volume in pod(name)["volumes"]}
+    volumes = host_paths(name)
     assert all(volumes[m["name"]] == path for path, m in mounts(containers(name)[container]).items())
 
 
@@ -199,8 +206,30 @@ def test_bird_and_agent_share_socket_and_file() -> None:
     bird = containers("flock-bird")["bird"]
     control = str(settings.run_dir / "bird.ctl")
     assert bird["command"] == ["bird", "-f", "-R", "-c", str(settings.bird_dir / "bird.conf"), "-s", control]
-    assert bird["lifecycle"]["preStop"]["exec"]["command"] == ["birdc", "-s", control, "graceful", "restart"]
+    assert bird["lifecycle"]["preStop"]["exec"]["command"][-1].endswith(f"birdc -s {control} graceful restart")
     assert {str(settings.run_dir), str(settings.bird_dir)} == set(mounts(bird))
+
+
+def test_bird_sees_its_own_room_and_not_the_agents_socket() -> None:
+    settings = parse_agent(["--node=node1"], {})
+    path = host_paths("flock-bird")[mounts(containers("flock-bird")["bird"])[str(settings.run_dir)]["name"]]
+    assert Path(path) == settings.run_dir / room.ROOM
+
+
+def test_bird_ends_for_good_only_on_a_node_that_goes_down(tmp_path: Path) -> None:
+    """The script that runs before its end, with a birdc that says what it is asked."""
+    script: str = containers("flock-bird")["bird"]["lifecycle"]["preStop"]["exec"]["command"][-1]
+    (tmp_path / "birdc").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "birdc").chmod(0o755)
+
+    def asked() -> str:
+        command = ["sh", "-c", script.replace("/run/flock", str(tmp_path))]
+        done = subprocess.run(command, env={"PATH": f"{tmp_path}:/bin"}, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert asked() == f"-s {tmp_path}/bird.ctl graceful restart\n"
+    (tmp_path / departure.MARK).touch()
+    assert asked() == ""
 
 
 # --- bootstrap ----------------------------------------------------------------------------------------------

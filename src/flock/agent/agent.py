@@ -63,8 +63,7 @@ class Agent:
         self._deferred = Deferred(settings.run_dir / "deferred")
         self._kernel = Kernel(sysctl=settings.sysctl_dir)
         self._view = NodeView(node=settings.node, source=source, kernel=self._kernel)
-        control = settings.run_dir / "bird.ctl"
-        self._routing = Routing(view=self._view, source=source, bird_dir=settings.bird_dir, control_socket=control)
+        self._routing = Routing(view=self._view, source=source, bird_dir=settings.bird_dir, run_dir=settings.run_dir)
         self._policies = Policies(
             source=source,
             allocations=lambda: self._store.entries.values(),
@@ -183,6 +182,7 @@ class Agent:
             "source": lambda: self._follow_source(parts),
             "healing": parts.healer.run,
             "announcing": parts.announcer.run,
+            "departure": parts.departure.run,
             "policies": parts.policies.run,
         }
         if reporter is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flock.agent.attachments import Attachments
+from flock.agent.departure import Departure
 from flock.agent.nodeview import NodeView
 from flock.core.announcing import Claim, Via, claims, desired, leaving
 from flock.core.errors import FlockError
@@ -36,12 +37,20 @@ FAREWELL = 1.0
 
 class Announcer:
     def __init__(
-        self, *, attachments: Attachments, source: Source, view: NodeView, kernel: Kernel, state_dir: Path
+        self,
+        *,
+        attachments: Attachments,
+        source: Source,
+        view: NodeView,
+        kernel: Kernel,
+        departure: Departure,
+        state_dir: Path,
     ) -> None:
         self._attachments = attachments
         self._source = source
         self._view = view
         self._kernel = kernel
+        self._departure = departure
         self._marker = state_dir / DRAINED
         self._dirty = asyncio.Event()
         self._leaving = False
@@ -148,7 +157,7 @@ class Announcer:
     @property
     def withdrawn(self) -> str:
         """Why this node announces no anycast at all; empty if it may."""
-        if self._leaving:
+        if self._leaving or self._departure.begun:
             return "the node is going down"
         if self._marker.exists():
             return "the node is drained (flockctl undrain restores it)"
@@ -168,7 +177,7 @@ class Announcer:
     async def leave(self) -> None:
         """The agent stops: withdraw if traffic should go elsewhere, i.e. the node is cordoned or going down."""
         node = self._source.node
-        if (node is not None and node.cordoned) or _host_is_going_down():
+        if (node is not None and node.cordoned) or self._departure.begun:
             log.info("withdrawing anycast before stopping")
             self._leaving = True
             await self.reconcile()
@@ -190,11 +199,6 @@ class Announcer:
             }
             for claim in sorted(self.claims(), key=lambda c: (c.address, c.pod))
         ]
-
-
-def _host_is_going_down() -> bool:
-    """systemd marks a shutdown that is under way or scheduled; the agent's container sees the host's /run."""
-    return any(Path(path).exists() for path in ("/run/systemd/shutdown/scheduled", "/run/nologin"))
 
 
 def _tell(changes: Changes) -> None:

@@ -21,6 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bird_dir: Path
     http: str
     sysctl_dir: Path
+    units_dir: Path
     cni_conf_dir: Path | None
     cni_bin_dir: Path
     cni_wait: float
@@ -53,6 +54,7 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
     flag("--bird-dir", default="/etc/flock/bird", text="where bird.conf lives", metavar="DIR")
     flag("--http", default="127.0.0.1:9465", text="health and status pages; empty for none", metavar="ADDRESS:PORT")
     flag("--sysctl-dir", default="/proc/sys/net", text="the host's /proc/sys/net, writable", metavar="DIR")
+    flag("--units-dir", default="/run/systemd/units", text="tells when the host goes down", metavar="DIR")
     flag("--cni-conf-dir", default="", text="where to write 01-flock.conflist; empty: nowhere", metavar="DIR")
     flag("--cni-bin-dir", default="/opt/cni/bin", text="where plugins to chain are looked for", metavar="DIR")
     flag("--cni-wait", default="30", text="the conflist's `wait` for an agent that is away", metavar="SECONDS")
@@ -79,6 +81,7 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
         bird_dir=Path(given.bird_dir),
         http=_endpoint(parser, given.http),
         sysctl_dir=Path(given.sysctl_dir),
+        units_dir=Path(given.units_dir),
         cni_conf_dir=Path(given.cni_conf_dir) if given.cni_conf_dir else None,
         cni_bin_dir=Path(given.cni_bin_dir),
         cni_wait=_seconds(parser, "--cni-wait", given.cni_wait),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from flock.agent.announcer import Announcer
 from flock.agent.attachments import Attachments
 from flock.agent.checking import Checker
+from flock.agent.departure import Departure
 from flock.agent.flags import Settings
 from flock.agent.healing import Healer
 from flock.agent.nodeview import NodeView
@@ -13,6 +14,8 @@ from flock.agent.readiness import Readiness
 from flock.agent.routing import Routing
 from flock.core.ipam import Ipam
 from flock.core.model import Allocation
+from flock.edge.bird import room
+from flock.edge.hostunits import HostUnits
 from flock.edge.kernel.threads import Kernel
 from flock.edge.source import Source
 from flock.edge.store import Store
@@ -27,6 +30,7 @@ class Parts:
     attachments: Attachments
     policies: Policies
     routing: Routing
+    departure: Departure
     announcer: Announcer
     healer: Healer
     checker: Checker
@@ -49,8 +53,14 @@ def assemble(
     attachments = Attachments(store=store, ipam=ipam, kernel=kernel, view=view, policies=policies)
     policies.interface_name = lambda index: attachments.links.get(index, str(index))
     healer = Healer(attachments=attachments, kernel=kernel, view=view, grace=settings.grace)
+    departure = Departure(source=source, units=HostUnits(settings.units_dir), bird_room=settings.run_dir / room.ROOM)
     announcer = Announcer(
-        attachments=attachments, source=source, view=view, kernel=kernel, state_dir=settings.state_dir
+        attachments=attachments,
+        source=source,
+        view=view,
+        kernel=kernel,
+        departure=departure,
+        state_dir=settings.state_dir,
     )
 
     def settled(allocation: Allocation) -> None:
@@ -61,6 +71,8 @@ def assemble(
             healer.trigger()
 
     attachments.subscribe(settled)
+    departure.subscribe(announcer.trigger)
+    source.subscribe(departure.tell_bird)
     source.subscribe(announcer.trigger)
     source.subscribe(policies.trigger)
     for listener in (healer.trigger, announcer.trigger, routing.trigger):
@@ -74,6 +86,7 @@ def assemble(
         attachments=attachments,
         policies=policies,
         routing=routing,
+        departure=departure,
         announcer=announcer,
         healer=healer,
         checker=Checker(attachments=attachments, healer=healer, kernel=kernel, source=source),

@@ -20,7 +20,7 @@ from flock.agent.nodeview import NodeView
 from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_conf
 from flock.core.errors import FlockError
 from flock.core.nodeconfig import PasswordSource
-from flock.edge.bird import conffile
+from flock.edge.bird import conffile, room
 from flock.edge.bird.control import BirdControl, BirdError
 from flock.edge.bird.replies import Session, protocol_names, sessions
 from flock.edge.source import Source
@@ -34,11 +34,11 @@ _PROTOCOL = re.compile(r"^protocol \S+(?: v[23])? '?([^' {]+)'?", re.MULTILINE)
 
 
 class Routing:
-    def __init__(self, *, view: NodeView, source: Source, bird_dir: Path, control_socket: Path) -> None:
+    def __init__(self, *, view: NodeView, source: Source, bird_dir: Path, run_dir: Path) -> None:
         self._view = view
         self._source = source
         self._directory = bird_dir
-        self._socket = control_socket
+        self._run_dir = run_dir
         self._dirty = asyncio.Event()
         self._bird: BirdControl | None = None
         self._written: str | None = None
@@ -51,6 +51,7 @@ class Routing:
         """Make sure that there is a file BIRD can start with; what is there stays until a NodeConfig is known."""
         try:
             self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            room.prepare(self._run_dir)
             self._written = conffile.read(self._directory)
             if self._written is None:
                 conffile.write(self._directory, bootstrap_bird_conf(self._view.facts), check=False)
@@ -146,12 +147,13 @@ class Routing:
     async def _keep_connected(self) -> None:
         while True:
             try:
-                self._bird = await BirdControl.connect(self._socket)
+                self._bird = await BirdControl.connect(self._run_dir / room.SOCKET)
             except BirdError as error:
                 self.bird_problem = error.msg
+                room.follow(self._run_dir)
                 await asyncio.sleep(RECONNECT)
                 continue
-            log.info("BIRD is there socket=%s", self._socket)
+            log.info("BIRD is there socket=%s", self._run_dir / room.SOCKET)
             await self._configure()
             await self._bird.lost.wait()
             self._bird = None

@@ -162,8 +162,15 @@ class NodeAddress(msgspec.Struct, frozen=True):
     address: str = ""
 
 
+class NodeCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    message: str | None = None
+
+
 class NodeStatus(msgspec.Struct, frozen=True):
     addresses: tuple[NodeAddress, ...] | None = None
+    conditions: tuple[NodeCondition, ...] | None = None
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -174,3 +181,9 @@ class Node(msgspec.Struct, frozen=True):
     @property
     def cordoned(self) -> bool:
         return bool(self.spec.unschedulable)
+
+    @property
+    def shutting_down(self) -> bool:
+        """Said by a kubelet that ends pods for a shutdown; it has no reason or condition of its own for it."""
+        ready = (c for c in self.status.conditions or () if c.type == "Ready" and c.status == "False")
+        return any("node is shutting down" in (condition.message or "") for condition in ready)
