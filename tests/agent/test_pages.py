@@ -1,11 +1,15 @@
 """What `--http` serves: health, readiness, status, and metrics whose number does not grow with pods."""
 
 import json
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from harness import Node, eventually
+from harness import Node, eventually, run
 
 WHERE = "127.0.0.1:9465"
 FETCH = """
@@ -71,3 +75,71 @@ def counted(node: Node, verb: str, calls: int) -> None:
 def series(node: Node) -> set[str]:
     lines = fetch(node, "/metrics")[1].splitlines()
     return {line.rpartition(" ")[0] for line in lines if not line.startswith("#")}
+
+
+# --- callers that open connections and say nothing -------------------------------------------------------------------
+
+CROWD = """
+import os, resource, select, socket, sys, time
+host, port, count, said, persistent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], len(sys.argv) > 5
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+os.setuid(65534)
+poll = select.poll()
+
+def connect():
+    connection = socket.socket()
+    connection.settimeout(10)
+    connection.connect((host, port))
+    connection.send(said.encode())
+    poll.register(connection, select.POLLIN | select.POLLHUP)
+    return connection
+
+crowd = {c.fileno(): c for c in (connect() for _ in range(count))}
+print("there", flush=True)
+poll.register(0)
+while True:
+    time.sleep(0.05)
+    for number, _ in poll.poll():
+        if number == 0:
+            sys.exit()
+        poll.unregister(number)
+        crowd.pop(number).close()
+        if persistent:
+            connection = connect()
+            crowd[connection.fileno()] = connection
+"""
+
+
+@contextmanager
+def crowd(node: Node, *, said: str, persistent: bool) -> Iterator[None]:
+    """1,100 connections of a user without rights; with `persistent` each that ends is followed by another."""
+    host, port = WHERE.split(":")
+    command = ["nsenter", f"--net=/run/netns/{node.netns}", sys.executable, "-c", CROWD, host, port, "1100", said]
+    with subprocess.Popen(
+        [*command, *["persistent"] * persistent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        yield
+        process.stdin.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "persistent"),
+    [("", False), ("", True), ("GET /metrics HTTP/1.1\r\n", False), ("GET /metrics HTTP/1.1\r\n\r\n", False)],
+    ids=["idle", "idle and soon back", "half a request", "answers nobody reads"],
+)
+def test_a_crowd_of_connections_keeps_no_pod_and_no_probe_from_being_served(
+    served: Node, said: str, persistent: bool
+) -> None:
+    assert served.agent is not None
+    run("prlimit", "--pid", served.agent.pid, "--nofile=1024:1024")  # what most services have
+    written = len(served.log.read_bytes())
+    with crowd(served, said=said, persistent=persistent):
+        for number in range(10):
+            served.pod(f"p{number}")
+            assert fetch(served, "/healthz")[0] == fetch(served, "/readyz")[0] == 200
+        for number in range(10):
+            served.cni("DEL", f"p{number}")
+        assert len(served.log.read_bytes()) - written < 20 * 300, "a line for each call, and hardly more"
+    assert len(list(Path(f"/proc/{served.agent.pid}/fd").iterdir())) < 400

@@ -18,7 +18,7 @@ from looking import addresses_of, assert_sound, failure, pod_side
 
 from flock.core.errors import FlockError, StoreFailure
 from flock.edge.store import FILE, Store
-from harness import Node, eventually
+from harness import Node, eventually, run
 
 CONF: dict[str, Any] = {"cniVersion": "1.1.0", "name": "flock", "type": "flock"}
 
@@ -171,6 +171,16 @@ def test_hundreds_of_connections_that_say_nothing_are_borne(shared: Node) -> Non
     for _ in range(500):
         connect(shared).close()
     assert shared.cni("STATUS") is None
+
+
+def test_callers_that_stay_and_say_nothing_make_room(shared: Node) -> None:
+    assert shared.agent is not None
+    run("prlimit", "--pid", shared.agent.pid, "--nofile=512:")
+    with contextlib.ExitStack() as crowd:
+        silent = [crowd.enter_context(connect(shared)) for _ in range(600)]
+        assert shared.cni("STATUS") is None
+        assert answer(silent[0]) == b"", "the first has lost its place"
+    run("prlimit", "--pid", shared.agent.pid, "--nofile=1024:")
 
 
 def test_there_is_one_log_line_per_call(shared: Node) -> None:

@@ -1,11 +1,18 @@
-"""A tiny HTTP server for probes and status: GET only, one answer per connection."""
+"""A tiny HTTP server for probes and status: GET only, one answer per connection.
+
+Whoever is on the node may connect, so nobody gets more than one of the `places`, and that for a few seconds.
+"""
 
 import asyncio
-import contextlib
+import socket
 from collections.abc import Callable
 
-READ_TIMEOUT = 5.0
+from flock.edge.places import AT_ONCE, Places
+
+PATIENCE = 5.0  # seconds for a whole connection, until the caller has its answer
 HEAD_LIMIT = 8192
+
+QUEUE = 1024  # callers that wait in the kernel to be accepted
 
 # path -> (status, content type, body)
 Page = Callable[[], tuple[int, str, bytes]]
@@ -20,23 +27,20 @@ class HttpServer:
         self._port = int(port)
         self._pages = pages
         self._server: asyncio.Server | None = None
+        self.places = Places()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, self._host.strip("[]"), self._port, limit=HEAD_LIMIT)
+        host, loop = self._host.strip("[]"), asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Caller(self), host, self._port, backlog=AT_ONCE)
+        for listener in self._server.sockets:
+            with socket.fromfd(listener.fileno(), listener.family, listener.type) as same:
+                same.listen(QUEUE)
 
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(READ_TIMEOUT):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._respond(head.split(b"\r\n", 1)[0].decode("latin-1")))
-                await writer.drain()
-        writer.close()
-
-    def _respond(self, request_line: str) -> bytes:
+    def respond(self, request_line: str) -> bytes:
         method, _, rest = request_line.partition(" ")
         page = self._pages.get(rest.partition(" ")[0].partition("?")[0])
         if method not in ("GET", "HEAD"):
@@ -50,3 +54,36 @@ class HttpServer:
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         return head.encode() + (b"" if method == "HEAD" else body)
+
+
+class _Caller(asyncio.Protocol):
+    """One connection.  What it sends after its request, or beyond the limit, is not read."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._head = bytearray()
+        self._answered = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._deadline = asyncio.get_running_loop().call_later(PATIENCE, self.dismiss)
+        self._server.places.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        self._server.places.leave(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered:
+            return
+        self._head += data
+        if b"\r\n\r\n" in self._head:
+            self._answered = True
+            self._transport.write(self._server.respond(self._head.split(b"\r\n", 1)[0].decode("latin-1")))
+            self._transport.close()  # once it is sent; `dismiss` ends it if nobody reads
+        elif len(self._head) > HEAD_LIMIT:
+            self.dismiss()
+
+    def dismiss(self) -> None:
+        self._transport.abort()

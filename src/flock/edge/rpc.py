@@ -18,6 +18,7 @@ import msgspec
 
 from flock.core.cni import Request, render_error, version_of
 from flock.core.errors import Code, FlockError
+from flock.edge.places import AT_ONCE, Places
 
 log = logging.getLogger("rpc")
 
@@ -47,6 +48,7 @@ class RpcServer:
         self.otherwise = otherwise
         self._on_call = on_call
         self.calls: set[asyncio.Task[None]] = set()
+        self.places = Places()  # of callers whose request is not there yet
         self._path = path
         self._last_status: dict[str, Any] | None = None
         self._server: asyncio.AbstractServer | None = None
@@ -58,10 +60,10 @@ class RpcServer:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         listener.bind(str(temporary))
         temporary.chmod(0o600)
-        listener.listen(BACKLOG)
         self._server = await asyncio.get_running_loop().create_unix_server(
-            lambda: _Connection(self), sock=listener, backlog=BACKLOG
+            lambda: _Connection(self), sock=listener, backlog=AT_ONCE
         )
+        listener.listen(BACKLOG)
         temporary.rename(self._path)
 
     async def stop(self, patience: float) -> None:
@@ -132,9 +134,11 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._deadline = asyncio.get_running_loop().call_later(READ_TIMEOUT, self._give_up, "slow")
+        self._server.places.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
+        self._server.places.leave(self)
 
     def data_received(self, data: bytes) -> None:
         if self._called:
@@ -147,6 +151,7 @@ class _Connection(asyncio.Protocol):
             return
         self._called = True
         self._deadline.cancel()
+        self._server.places.leave(self)
         frame = bytes(self._buffer[:end])
         call = asyncio.get_running_loop().create_task(self._server.serve(frame, self._reply))
         self._server.calls.add(call)
@@ -159,6 +164,9 @@ class _Connection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write(answer)
             self._transport.close()
+
+    def dismiss(self) -> None:
+        self._transport.abort()
 
     def _give_up(self, why: str) -> None:
         log.warning("closed connection reason=%s bytes=%d", why, len(self._buffer))
