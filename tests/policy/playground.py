@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import ip_address
 from typing import TypeVar
 
+from flock.core.naming import link_local
 from flock.core.policy.compiled import Address, Change, Compiled, CompiledPolicy, GroupId, Rule, Subject, Verdicts
 from flock.core.policy.numbers import Numbers
 from flock.core.policy.render import Ruleset, Transaction
@@ -279,6 +280,7 @@ def subject(number: int, *, ingress: str | None = None, egress: str | None = Non
         container_id=f"container{number}",
         pod=f"default/pod{number}",
         addresses=addresses(owns or number),
+        link_local=link_local(mac(number)),
         verdicts=Verdicts(ingress=keys(ingress), egress=keys(egress)),
     )
 

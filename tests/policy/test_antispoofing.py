@@ -6,30 +6,17 @@ from ipaddress import ip_address
 
 import msgspec
 import pytest
-from playground import FAMILIES, HOST_MAC, Playground, addresses, compiled, interface, mac, received, subject
+from frames import ARP, IPV6, link_local, mac_bytes, neighbour_message, send_frame, source_mac_option
+from playground import FAMILIES, Playground, addresses, compiled, interface, mac, received, subject
 
 from flock.core.policy.render import Ruleset
 from flock.edge.nft import observe
 
-ETH_ARP, ETH_IPV6 = 0x0806, 0x86DD
 FOREIGN = {"6": "2001:db8:1::77", "4": "192.0.2.77"}
 
 
 def dropped(ground: Playground) -> observe.Counted:
     return ground.do(lambda nft: nft.ask(observe.dropped))
-
-
-def send_frame(ground: Playground, who: int, ethertype: int, payload: bytes) -> None:
-    place = ground.place(who)
-    with place.inside():
-        raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-    with raw:
-        raw.bind(("eth0", ethertype))
-        raw.send(_mac(HOST_MAC) + _mac(mac(who)) + struct.pack(">H", ethertype) + payload)
-
-
-def _mac(text: str) -> bytes:
-    return bytes.fromhex(text.replace(":", ""))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -95,8 +82,8 @@ def test_arp_is_answered_for_own_addresses_and_dropped_for_foreign_ones(ground: 
     assert ground.reaches(0, 1, "4"), "the node resolved the pod's address"
     before = dropped(ground).spoofed_arp
     for sender, passes in ((ground.at(1, "4"), True), ("0.0.0.0", True), (ground.at(2, "4"), False)):
-        packet = struct.pack(">HHBBH", 1, 0x0800, 6, 4, 1) + _mac(mac(1)) + ip_address(sender).packed
-        send_frame(ground, 1, ETH_ARP, packet + bytes(6) + ip_address("198.51.100.1").packed)
+        packet = struct.pack(">HHBBH", 1, 0x0800, 6, 4, 1) + mac_bytes(mac(1)) + ip_address(sender).packed
+        send_frame(ground, 1, ARP, packet + bytes(6) + ip_address("198.51.100.1").packed)
         now = dropped(ground).spoofed_arp
         assert now == before + (not passes)
         before = now
@@ -108,16 +95,18 @@ def test_neighbours_are_discovered_and_foreign_addresses_not_advertised(ground: 
     ping = ground.node.execute("ping", "-c1", "-W2", "-n", ground.at(1, "6"), check=False)
     assert "1 received" in ping, "the node resolved the address of a pod that is isolated in both directions"
     before = dropped(ground).spoofed
-    own, link_local = ground.at(1, "6"), "fe80::800:ff:fe00:1"
+    own, local = ground.at(1, "6"), link_local(1)
     for source, target, passes in (
         (own, own, True),
-        (own, link_local, True),
-        (link_local, own, True),
+        (own, local, True),
+        (local, own, True),
         (own, ground.at(2, "6"), False),
         (own, "fe80::1", False),
+        (own, link_local(2), False),
+        (link_local(2), own, False),
         ("fe80::1", own, False),
     ):
-        send_frame(ground, 1, ETH_IPV6, _neighbour_message(136, source=source, target=target, to="fe80::1"))
+        send_frame(ground, 1, IPV6, neighbour_message(136, source=source, target=target, to="fe80::1"))
         now = dropped(ground).spoofed
         assert now == before + (not passes), f"{target} advertised from {source}"
         before = now
@@ -126,23 +115,43 @@ def test_neighbours_are_discovered_and_foreign_addresses_not_advertised(ground: 
 def test_duplicate_address_detection_passes_and_nothing_else_from_the_unspecified_address(ground: Playground) -> None:
     ground.load(compiled([subject(1)], []))
     before = dropped(ground).spoofed
-    send_frame(ground, 1, ETH_IPV6, _neighbour_message(135, source="::", target="fe80::5", to="ff02::1:ff00:5"))
+    send_frame(ground, 1, IPV6, neighbour_message(135, source="::", target="fe80::5", to="ff02::1:ff00:5"))
     assert dropped(ground).spoofed == before
-    send_frame(ground, 1, ETH_IPV6, _neighbour_message(136, source="::", target=ground.at(1, "6"), to="ff02::1"))
-    send_frame(ground, 1, ETH_IPV6, _neighbour_message(128, source="::", target="::", to=ground.at(0, "6")))
+    send_frame(ground, 1, IPV6, neighbour_message(136, source="::", target=ground.at(1, "6"), to="ff02::1"))
+    send_frame(ground, 1, IPV6, neighbour_message(128, source="::", target="::", to=ground.at(0, "6")))
     assert dropped(ground).spoofed == before + 2
 
 
-def _neighbour_message(kind: int, *, source: str, target: str, to: str) -> bytes:
-    message = struct.pack(">BBHI", kind, 0, 0, 0) + ip_address(target).packed
-    pseudo = ip_address(source).packed + ip_address(to).packed + struct.pack(">II", len(message), 58)
-    words = struct.unpack(f">{len(pseudo + message) // 2}H", pseudo + message)
-    total = sum(words)
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    message = message[:2] + struct.pack(">H", ~total & 0xFFFF) + message[4:]
-    addresses_ = ip_address(source).packed + ip_address(to).packed
-    return struct.pack(">IHBB", 6 << 28, len(message), 58, 255) + addresses_ + message
+def test_invented_link_local_sources_do_not_reach_the_nodes_neighbour_table(ground: Playground) -> None:
+    """The table is one for the whole machine and all of its namespaces, and small."""
+    ground.load(compiled([subject(1)], []))
+
+    def entries() -> int:
+        listed = ground.node.execute("ip", "-6", "neigh", "show", "dev", interface(1), "nud", "all").splitlines()
+        return sum(line.startswith("fe80") for line in listed)
+
+    option = source_mac_option(mac(1))
+    before = dropped(ground).spoofed
+    for number in range(50):
+        for kind in (135, 133):  # solicitations of neighbours and of routers
+            source, to = f"fe80::bad:{number:x}", "fe80::1" if kind == 135 else "ff02::2"
+            frame = neighbour_message(kind, source=source, target="fe80::1", to=to, option=option)
+            send_frame(ground, 1, IPV6, frame)
+    assert entries() == 0
+    assert dropped(ground).spoofed == before + 100
+    solicitation = neighbour_message(135, source=link_local(1), target="fe80::1", to="fe80::1", option=option)
+    send_frame(ground, 1, IPV6, solicitation)
+    assert entries() == 1, "the pod's own is heard"
+
+
+def test_a_pod_of_the_original_keeps_whatever_link_local_address_it_has(ground: Playground) -> None:
+    ground.load(compiled([msgspec.structs.replace(subject(1), link_local=None)], []))
+    before = dropped(ground).spoofed
+    for source, target in (("fe80::5", ground.at(1, "6")), (ground.at(1, "6"), "fe80::5")):
+        send_frame(ground, 1, IPV6, neighbour_message(136, source=source, target=target, to="fe80::1"))
+    assert dropped(ground).spoofed == before
+    send_frame(ground, 1, IPV6, neighbour_message(136, source="fe80::1", target="fe80::5", to="ff02::1"))
+    assert dropped(ground).spoofed == before + 1
 
 
 def test_a_pod_and_its_node_speak_by_link_local_addresses(ground: Playground) -> None:

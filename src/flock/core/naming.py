@@ -1,6 +1,7 @@
 """Names and numbers by which our things are recognised in the kernel: with `ip`, and by ourselves after a crash."""
 
 import re
+from ipaddress import IPv6Address
 
 # Route protocol numbers (rtm_protocol).  The kernel and the well-known daemons leave 100-185 free.
 PROTO_POD = 133  # host routes to pods: covered by the node's aggregates, never announced one by one
@@ -46,6 +47,12 @@ def pod_mac(container_id: str) -> bytes:
     """A locally administered unicast address, the same for every attempt at the same container."""
     digest = fnv1a64(container_id.encode())
     return b"\x0a" + digest.to_bytes(8, "big")[:5]
+
+
+def link_local(mac: str) -> IPv6Address:
+    """What the kernel makes of a MAC (RFC 4291, appendix A): the one link-local address that a pod has."""
+    octets = bytes.fromhex(mac.replace(":", ""))
+    return IPv6Address(b"\xfe\x80" + bytes(6) + bytes([octets[0] ^ 2]) + octets[1:3] + b"\xff\xfe" + octets[3:])
 
 
 def alias(*, pod: str, container_id: str) -> str:

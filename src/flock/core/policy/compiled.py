@@ -119,6 +119,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     container_id: str
     pod: str  # namespace/name for people
     addresses: tuple[Address, ...]  # primary, extra, anycast
+    link_local: IPv6Address | None = None  # None: not known
     verdicts: Verdicts
 
 

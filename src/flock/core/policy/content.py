@@ -32,6 +32,11 @@ def subject_elements(subject: Subject, numbers: PodNumbers) -> list[Element]:
         else:
             found.append(Element(TABLE, "sources4", (name, address)))
             found.append(Element(ARP_TABLE, "sources4", (name, address)))
+    if subject.link_local is None:
+        found.append(Element(TABLE, "unknown-link-locals", (name,)))
+    else:
+        found.append(Element(TABLE, "link-locals", (name, subject.link_local)))
+        found.append(Element(TABLE, "targets6", (name, Raw(subject.link_local.packed))))
     for side, shift in ((numbers.source, 0), (numbers.destination, 16)):
         found.append(Element(TABLE, "pods", (name, Mark(side.current << shift)), comment=pod))
         found += [Element(TABLE, "earlier", (name, Mark(n << shift)), comment=pod) for n in side.earlier]

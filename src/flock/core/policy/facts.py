@@ -5,13 +5,14 @@ what its object says: `status.podIPs`, and the annotations for what Kubernetes h
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import get_args
 
 import msgspec
 
 from flock.core.annotations import ADDRESSES, ANYCAST
 from flock.core.model import Allocation, Pod
+from flock.core.naming import link_local
 from flock.core.policy.compiled import Address, NamedPort, PolicyKey, Protocol
 from flock.core.reserved import reserved
 
@@ -50,6 +51,7 @@ class LocalPod(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     labels: Mapping[str, str] | None
     addresses: tuple[Address, ...]
+    link_local: IPv6Address | None = None  # None: not known, the original set the pod up
     ports: Ports = ()
 
     @property
@@ -102,6 +104,7 @@ def local_pod(allocation: Allocation, *, labels: Mapping[str, str] | None, ports
         uid=allocation.owner_uid,
         labels=labels,
         addresses=tuple(dict.fromkeys(ip_address(address) for address in addresses if address)),
+        link_local=link_local(allocation.mac) if allocation.mac else None,
         ports=ports,
     )
 

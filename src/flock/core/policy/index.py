@@ -292,6 +292,7 @@ class PolicyIndex:
             container_id=local.pod.container_id,
             pod=local.pod.pod,
             addresses=local.pod.addresses,
+            link_local=local.pod.link_local,
             verdicts=self._verdicts(local),
         )
 

@@ -4,23 +4,16 @@ A chain is a name and its lines, so that what is rendered can also be counted.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from ipaddress import IPv6Address
 from typing import NamedTuple
 
-from flock.core.naming import GATEWAY6
+from flock.core.policy import walls
+from flock.core.policy.drops import COUNTERS
 from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, TABLE
 
-NFLOG_GROUP = 133
-# Enough to see what is going on, too few to slow anything down.  Each place that drops has a limit of its own.
-LOG_LIMIT = "limit rate 10/second burst 20 packets"
-
 SOURCE, DESTINATION = "0x0000ffff", "0xffff0000"  # the halves of a connection's mark
-COUNTERS = {"ingress-drops": "ingress", "egress-drops": "egress", "spoofed": "spoofed"}
 
 SETS = {
-    "sources6": ("set", "type ifname . ipv6_addr", "addresses each pod may send from"),
-    "sources4": ("set", "type ifname . ipv4_addr", "addresses each pod may send from"),
-    "targets6": ("set", "typeof iifname . @th,64,128", "addresses each pod may advertise as a neighbour"),
+    **walls.SETS,
     "pods": ("set", "type ifname . mark", "each pod's number, as source and as destination of a connection"),
     "earlier": ("set", "type ifname . mark", "numbers a pod had before its connections were to be judged again"),
     "self": ("set", "type ifname . ifname", "a pod that reaches itself through a Service"),
@@ -35,7 +28,6 @@ BIND_SETS = {
     "bind-source": ("map", "type ifname : verdict", "writes the number of the pod a connection comes from"),
     "bind-destination": ("map", "type ifname : verdict", "writes the number of the pod a connection goes to"),
 }
-ARP_SETS = {"sources4": ("set", "type ifname . ipv4_addr", "addresses each pod may speak for")}
 
 
 def _judging(side: str, *, here: str, there: str, map_: str, answers: str) -> list[str]:
@@ -54,31 +46,6 @@ def _judging(side: str, *, here: str, there: str, map_: str, answers: str) -> li
     ]
 
 
-def logged_drop(prefix: str, counter: str) -> list[str]:
-    return [f'{LOG_LIMIT} log prefix "{prefix}" group {NFLOG_GROUP}', f"counter name {counter} drop"]
-
-
-ANTISPOOFING: Mapping[str, Sequence[str]] = {
-    "spoofed": logged_drop("flock spoofed", "spoofed"),
-    "advertised": [
-        f"@th,64,128 0x{IPv6Address(GATEWAY6).packed.hex()} goto spoofed",
-        "@th,64,10 0x3fa return",  # fe80::/10
-        "iifname . @th,64,128 @targets6 return",
-        "goto spoofed",
-    ],
-    "antispoof": [
-        "type filter hook prerouting priority raw; policy accept;",
-        'iifname != "flock*" accept',
-        "iifname . ip saddr @sources4 accept",
-        "icmpv6 type nd-neighbor-advert jump advertised",
-        "iifname . ip6 saddr @sources6 accept",
-        f"ip6 saddr {GATEWAY6} goto spoofed",
-        "ip6 saddr fe80::/10 ip6 daddr { fe80::/10, ff02::/16 } accept",
-        "ip6 saddr :: ip6 daddr ff02::/16 icmpv6 type { nd-neighbor-solicit, nd-router-solicit, "
-        "mld-listener-report, mld2-listener-report } accept",
-        "goto spoofed",
-    ],
-}
 CHAINS: Mapping[str, Sequence[str]] = {
     "answers-from": ["iifname vmap @ingress-replies", "accept"],
     "answers-to": ["oifname vmap @egress-replies", "accept"],
@@ -99,16 +66,6 @@ BIND_CHAINS: Mapping[str, Sequence[str]] = {
         'iifname "flock*" ct direction reply iifname vmap @bind-destination',
         'oifname "flock*" ct direction original oifname vmap @bind-destination',
         'oifname "flock*" ct direction reply oifname vmap @bind-source',
-    ],
-}
-ARP_CHAINS: Mapping[str, Sequence[str]] = {
-    "antispoof": [
-        "type filter hook input priority filter; policy accept;",
-        'iifname != "flock*" accept',
-        "iifname . arp saddr ip @sources4 accept",
-        "arp saddr ip 0.0.0.0 accept",  # duplicate detection
-        f'{LOG_LIMIT} log prefix "flock spoofed" group {NFLOG_GROUP}',
-        "counter name spoofed drop",
     ],
 }
 
@@ -139,14 +96,14 @@ def tables(*, antispoofing: bool, existing: Existing | None) -> str:
     made anew as well, a packet could meet the new one before the switch, still empty, and the old one after it, empty
     already.  `existing` None: without regard to that, for tables that somebody else has changed beyond recognition.
     """
-    chains = {**ANTISPOOFING, **CHAINS} if antispoofing else CHAINS
+    chains = {**walls.chains(antispoofing=antispoofing), **CHAINS}
     return "".join(
         _cleared(name, contents, None if existing is None else existing.get(name, Content((), ())))
         + _table(name, counters, sets, contents)
         for name, counters, sets, contents in (
             (TABLE, COUNTERS, SETS, chains),
             (BIND_TABLE, (), BIND_SETS, BIND_CHAINS),
-            (ARP_TABLE, ["spoofed"], ARP_SETS, ARP_CHAINS if antispoofing else {}),
+            (ARP_TABLE, ["spoofed"], walls.ARP_SETS, walls.arp_chains(antispoofing=antispoofing)),
         )
     )
 

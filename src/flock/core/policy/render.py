@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from flock.core.policy import layout, names
+from flock.core.policy import layout, names, walls
 from flock.core.policy.compiled import (
     DIRECTIONS,
     Change,
@@ -128,7 +128,7 @@ class Ruleset:
 
     def expected(self, compiled: Compiled) -> Expected:
         """For comparing with what is in the kernel."""
-        fixed = {**layout.CHAINS, **layout.BIND_CHAINS, **(layout.ANTISPOOFING if self._antispoofing else {})}
+        fixed = {**layout.CHAINS, **layout.BIND_CHAINS, **walls.chains(antispoofing=self._antispoofing)}
         rules = {name: sum(not layout.is_hook(line) for line in lines) for name, lines in fixed.items()}
         for interface in self._subjects:
             rules |= {source_chain(interface): 1, destination_chain(interface): 1}

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from flock.core.policy import names
 from flock.core.policy.compiled import Address, CompiledPolicy, Direction, PolicyKey, PortRange, Rule, named_audiences
-from flock.core.policy.layout import logged_drop
+from flock.core.policy.drops import logged_drop
 
 Kind = Literal["ingress", "egress", "ingress-replies", "egress-replies"]
 REPLIES: dict[Direction, Kind] = {"ingress": "ingress-replies", "egress": "egress-replies"}

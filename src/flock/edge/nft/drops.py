@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from flock.core.errors import KernelRefused
-from flock.core.policy.layout import NFLOG_GROUP
+from flock.core.policy.drops import NFLOG_GROUP
 from flock.edge.netlink import wire as w
 from flock.edge.nft.socket import NETLINK_NETFILTER, TIMEOUT
 
@@ -30,8 +30,9 @@ DRAIN = 200
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):
-    """`what`: ingress or egress (policy), spoofed (anti-spoofing).  `policies` isolate the pod, as in the class's
-    comment.  Interfaces are indexes, 0 where there is none; the pod is behind `outdev` for ingress, else `indev`."""
+    """`what`: ingress or egress (policy), spoofed (anti-spoofing), walled (never for or from a pod).  `policies`
+    isolate the pod, as in the class's comment.  Interfaces are indexes, 0 where there is none; the pod is behind
+    `outdev` for ingress and for what the node sends, else `indev`."""
 
     what: str
     policies: str
@@ -45,7 +46,7 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def interface(self) -> int:
-        return self.outdev if self.what == "ingress" else self.indev
+        return self.outdev if self.what == "ingress" or not self.indev else self.indev
 
 
 class Drops:

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from flock.core.policy.drops import COUNTERS
 from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, TABLE, TABLES
-from flock.core.policy.layout import COUNTERS, KEPT, Content
+from flock.core.policy.layout import KEPT, Content
 from flock.core.policy.numbers import Numbered, PodNumbers
 from flock.core.policy.render import Expected
 from flock.edge.netlink import wire as w
@@ -25,6 +26,7 @@ class Counted(msgspec.Struct, frozen=True):
     ingress: int = 0
     egress: int = 0
     spoofed: int = 0
+    walled: int = 0
     spoofed_arp: int = 0
 
 

@@ -1,0 +1,102 @@
+"""What a pod may send at all, whatever policies say.  See docs/policy-rules.md.
+
+Walls stand between a pod and its node and cannot be switched off: nothing from or to 127.0.0.0/8, no router
+advertisements, no redirects, and nothing for the node's routing protocols.  Anti-spoofing, which can, is about
+addresses: a pod sends from its own, and has one link-local address.
+
+Both are decided in one chain where they can be: every packet of a pod meets it, and a further chain would cost each
+more than a few rules do.
+"""
+
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv6Address
+
+from flock.core.naming import GATEWAY6
+from flock.core.policy.drops import LOG_LIMIT, NFLOG_GROUP, logged_drop
+
+Chains = Mapping[str, Sequence[str]]
+
+SETS = {
+    "sources6": ("set", "type ifname . ipv6_addr", "addresses each pod may send from"),
+    "sources4": ("set", "type ifname . ipv4_addr", "addresses each pod may send from"),
+    "link-locals": ("set", "type ifname . ipv6_addr", "the link-local address of each pod"),
+    "unknown-link-locals": ("set", "type ifname", "pods set up by the original, whose link-local address is not known"),
+    "targets6": ("set", "typeof iifname . @th,64,128", "addresses each pod may advertise as a neighbour"),
+}
+ARP_SETS = {"sources4": ("set", "type ifname . ipv4_addr", "addresses each pod may speak for")}
+
+# Control and echo of BFD, one hop and several (RFC 5881, 5883).
+BFD_PORTS = "{ 3784, 3785, 4784 }"
+
+_FROM_PODS = ["type filter hook prerouting priority raw; policy accept;", 'iifname != "flock*" accept']
+_FROM_PODS4 = [
+    # Before any translation: the answer of a host port that the node asked for at 127.0.0.1 still has its address.
+    "ip daddr 127.0.0.0/8 goto walled",
+    "icmp type redirect goto walled",
+]
+_ROUTERS_ONLY = "nd-router-advert : goto walled, nd-redirect : goto walled"
+_WALLS: Chains = {
+    "walled": logged_drop("flock walled", "walled"),
+    # After translation: a Service that leads to the node's own port leads nowhere as well.
+    "to-node": [
+        "type filter hook input priority filter; policy accept;",
+        'iifname != "flock*" accept',
+        "tcp dport 179 goto walled",
+        f"udp dport {BFD_PORTS} goto walled",
+        "meta l4proto ospf goto walled",
+    ],
+    # What comes by a host port asked for at 127.0.0.1 has no pod's link yet, and gets another source later.
+    "from-node": [
+        "type filter hook output priority filter; policy accept;",
+        'oifname "flock*" ip saddr 127.0.0.0/8 goto walled',
+    ],
+}
+_ANTISPOOFING: Chains = {
+    "spoofed": logged_drop("flock spoofed", "spoofed"),
+    "advertised": [
+        f"@th,64,128 0x{IPv6Address(GATEWAY6).packed.hex()} goto spoofed",
+        "iifname . @th,64,128 @targets6 return",
+        "iifname @unknown-link-locals @th,64,10 0x3fa return",  # fe80::/10
+        "goto spoofed",
+    ],
+    "antispoof": [
+        *_FROM_PODS,
+        *_FROM_PODS4,
+        "iifname . ip saddr @sources4 accept",
+        f"icmpv6 type vmap {{ {_ROUTERS_ONLY}, nd-neighbor-advert : jump advertised }}",
+        "iifname . ip6 saddr @sources6 accept",
+        "ip6 daddr { fe80::/10, ff02::/16 } iifname . ip6 saddr @link-locals accept",
+        f"ip6 saddr {GATEWAY6} goto spoofed",
+        "iifname @unknown-link-locals ip6 saddr fe80::/10 ip6 daddr { fe80::/10, ff02::/16 } accept",
+        "ip6 saddr :: ip6 daddr ff02::/16 icmpv6 type { nd-neighbor-solicit, nd-router-solicit, "
+        "mld-listener-report, mld2-listener-report } accept",
+        "goto spoofed",
+    ],
+}
+_BELIEVING: Chains = {
+    "walls": [
+        *_FROM_PODS,
+        *_FROM_PODS4,
+        "ip saddr 127.0.0.0/8 goto walled",
+        f"icmpv6 type vmap {{ {_ROUTERS_ONLY} }}",
+        "ip6 saddr ::ffff:0.0.0.0/96 goto walled",
+    ],
+}
+_ARP: Chains = {
+    "antispoof": [
+        "type filter hook input priority filter; policy accept;",
+        'iifname != "flock*" accept',
+        "iifname . arp saddr ip @sources4 accept",
+        "arp saddr ip 0.0.0.0 accept",  # duplicate detection
+        f'{LOG_LIMIT} log prefix "flock spoofed" group {NFLOG_GROUP}',
+        "counter name spoofed drop",
+    ],
+}
+
+
+def chains(*, antispoofing: bool) -> Chains:
+    return {**_WALLS, **(_ANTISPOOFING if antispoofing else _BELIEVING)}
+
+
+def arp_chains(*, antispoofing: bool) -> Chains:
+    return _ARP if antispoofing else {}
