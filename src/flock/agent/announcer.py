@@ -1,7 +1,8 @@
 """Announces anycast and extra addresses while their pods are eligible, by kernel routes alone.
 
 Runs at start, on every change of pods, attachments or configuration, and with each healing pass.  A run under way when
-the next change comes is followed by exactly one more.  BIRD sees the routes come and go within milliseconds.
+the next change comes is followed by exactly one more; runs never overlap, whoever asks for them.  BIRD sees the routes
+come and go within milliseconds.
 `drain` withdraws everything on this node until `undrain`, across restarts of the agent.
 """
 
@@ -9,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from flock.agent.attachments import Attachments
 from flock.agent.departure import Departure
 from flock.agent.nodeview import NodeView
 from flock.core.announcing import Claim, Via, claims, desired, leaving
-from flock.core.errors import FlockError
+from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import NO_MAP, Allocation
 from flock.core.nodeconfig import grants
 from flock.edge.kernel.announce import Changes
@@ -29,6 +30,7 @@ log = logging.getLogger("anycast")
 
 DRAINED = "drained"  # a file in the state directory: its presence is the state
 RETRY = 1.0
+LAST_TRIES = 3  # before the agent ends, whatever the kernel says
 # How long a withdrawn address is still delivered: routers hear of it in milliseconds, those behind them a little later.
 LINGER = 2.0
 # How long a pod that terminates, while others on the node stay, may finish what it is in the middle of.
@@ -53,6 +55,7 @@ class Announcer:
         self._departure = departure
         self._marker = state_dir / DRAINED
         self._dirty = asyncio.Event()
+        self._alone = asyncio.Lock()  # for whoever changes what is announced
         self._leaving = False
         self._picture_complete = False
         self._withdrawn: dict[bytes, float] = {}  # when, for addresses that are still delivered
@@ -63,7 +66,8 @@ class Announcer:
         self.runs = 0
 
     def begin(self) -> None:
-        """Pods and links are all known now.  Before, nothing is changed: what an earlier life announced stays."""
+        """Pods and links are all known now.  Before, what an earlier life announced stays, unless nothing at all is
+        to be announced."""
         self._picture_complete = True
         self._dirty.set()
 
@@ -82,19 +86,25 @@ class Announcer:
                 self._dirty.set()
 
     async def reconcile(self) -> bool:
-        """One run.  False if the kernel refused; the next run tries again."""
-        if not self._picture_complete:
+        """One run, alone.  False if the kernel refused; the next run tries again."""
+        async with self._alone:
+            return await self._reconcile()
+
+    async def _reconcile(self) -> bool:
+        if not self._picture_complete and not self.withdrawn:
             return True
         all_claims = self.claims()
         wanted, going = desired(all_claims), self._still_leaving(leaving(all_claims))
         indexes = {name: index for index, name in self._attachments.links.items()}
         self.runs += 1
+        now = time.monotonic()
+
+        def lingers(address: bytes) -> bool:
+            """An earlier life may have withdrawn it, a moment ago: then its time begins with the first sight."""
+            return self._withdrawn.setdefault(address, now) + LINGER > now
+
         try:
-            now = time.monotonic()
-            delivered = {address for address, since in self._withdrawn.items() if since + LINGER > now}
-            changes = await self._kernel.announce(
-                wanted, leaving=going, indexes=indexes, lingers=delivered.__contains__
-            )
+            changes = await self._kernel.announce(wanted, leaving=going, indexes=indexes, lingers=lingers)
         except (FlockError, OSError) as error:
             self._complain(str(error))
             return False
@@ -104,7 +114,7 @@ class Announcer:
             a for a, vias in wanted.items() if {v.interface for v in vias} - changes.refused.keys()
         )
         _tell(changes)
-        self._remember_withdrawn(changes.withdrawn, delivered)
+        self._remember_withdrawn(changes.withdrawn, now)
         return not changes.refused
 
     def _still_leaving(self, found: dict[str, tuple[Via, ...]]) -> dict[str, tuple[Via, ...]]:
@@ -117,10 +127,9 @@ class Announcer:
         late = {via for via, since in self._leaving_since.items() if since + FAREWELL <= now}
         return {address: tuple(via for via in vias if via not in late) for address, vias in found.items()}
 
-    def _remember_withdrawn(self, addresses: Iterable[bytes], delivered: Set[bytes]) -> None:
+    def _remember_withdrawn(self, addresses: Iterable[bytes], now: float) -> None:
         """Look again when the time is over for which withdrawn addresses are still delivered."""
-        now = time.monotonic()
-        self._withdrawn = {a: since for a, since in self._withdrawn.items() if a in delivered}
+        self._withdrawn = {a: since for a, since in self._withdrawn.items() if since + LINGER > now}
         self._withdrawn |= dict.fromkeys(addresses, now)
         if self._withdrawn:
             asyncio.get_running_loop().call_later(LINGER + 0.1, self.trigger)
@@ -167,12 +176,16 @@ class Announcer:
         return ""
 
     async def drain(self) -> None:
+        """KernelRefused if it is noted but not done yet: it is tried again until it is."""
         self._marker.touch(mode=0o600)
-        await self.reconcile()
+        if not await self.reconcile():
+            self.trigger()
+            raise KernelRefused(f"the node is drained, but not all is withdrawn yet: {self.last_error}")
 
     async def undrain(self) -> None:
         self._marker.unlink(missing_ok=True)
-        await self.reconcile()
+        if not await self.reconcile():
+            self.trigger()
 
     async def leave(self) -> None:
         """The agent stops: withdraw if traffic should go elsewhere, i.e. the node is cordoned or going down."""
@@ -180,7 +193,10 @@ class Announcer:
         if (node is not None and node.cordoned) or self._departure.begun:
             log.info("withdrawing anycast before stopping")
             self._leaving = True
-            await self.reconcile()
+            for _ in range(LAST_TRIES):
+                if await self.reconcile():
+                    return
+                await asyncio.sleep(RETRY)
 
     def rows(self) -> list[dict[str, Any]]:
         def obstacle(claim: Claim) -> str:
