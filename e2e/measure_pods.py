@@ -15,6 +15,7 @@ from watching import NODE, PORT, SERVICE
 from flock.edge.kube.access import from_kubeconfig
 from flock.edge.kube.client import KubeClient
 from flock.edge.kube.source import KubeSource
+from flock.edge.supervising import Supervisor
 
 PATIENCE = 120
 
@@ -32,7 +33,8 @@ async def listed(source: KubeSource) -> None:
 
 async def main(state_dir: Path, kubeconfig: Path, count: int) -> None:
     access = from_kubeconfig(kubeconfig, apiserver=f"https://{SERVICE}:{PORT}")
-    source = KubeSource(KubeClient(access), node=NODE, namespace="default", state_dir=state_dir)
+    supervisor = Supervisor()
+    source = KubeSource(KubeClient(access), supervisor, node=NODE, namespace="default", state_dir=state_dir)
     await source.start()
     await listed(source)
     gc.collect()
@@ -42,7 +44,7 @@ async def main(state_dir: Path, kubeconfig: Path, count: int) -> None:
     gc.collect()
     assert len(source.cluster_pods) == count, len(source.cluster_pods)
     print(json.dumps({"memory": resident() - memory, "cpu": time.process_time() - cpu}))
-    await source.close()
+    await supervisor.close()
 
 
 if __name__ == "__main__":

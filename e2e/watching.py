@@ -25,6 +25,7 @@ from flock.edge.kernel import netns
 from flock.edge.kube.access import from_kubeconfig
 from flock.edge.kube.client import KubeClient
 from flock.edge.kube.source import KubeSource
+from flock.edge.supervising import Supervisor
 
 NODE = "n1"
 CRDS = Path(__file__).parents[1] / "deploy" / "crds"
@@ -85,6 +86,7 @@ class Watcher:
         self._state_dir = state_dir
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._live)
+        self._supervisor = Supervisor()
         self.source: KubeSource
 
     def __enter__(self) -> "Watcher":
@@ -93,7 +95,7 @@ class Watcher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.call(self.source.close())
+        self.call(self._supervisor.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -130,7 +132,9 @@ class Watcher:
 
     async def _start(self) -> None:
         access = from_kubeconfig(self._kubeconfig, apiserver=f"https://{SERVICE}:{PORT}")
-        self.source = KubeSource(KubeClient(access), node=NODE, namespace="default", state_dir=self._state_dir)
+        self.source = KubeSource(
+            KubeClient(access), self._supervisor, node=NODE, namespace="default", state_dir=self._state_dir
+        )
         await self.source.start()
 
     def _live(self) -> None:

@@ -19,6 +19,7 @@ from flock.edge.bird import room
 from flock.edge.kube.client import ApiError, KubeClient
 from flock.edge.kube.source import KubeSource
 from flock.edge.kube.writer import KubeWriter
+from flock.edge.supervising import Supervisor
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 NAMESPACE = "flock-system"
@@ -88,7 +89,8 @@ class Recorder(KubeClient):
 
 
 async def everything_the_agent_asks(client: Recorder, state_dir: Path) -> None:
-    source = KubeSource(client, node="node1", namespace=NAMESPACE, state_dir=state_dir)
+    supervisor = Supervisor()
+    source = KubeSource(client, supervisor, node="node1", namespace=NAMESPACE, state_dir=state_dir)
     writer = KubeWriter(client, node="node1")
     await source.start()
     source.watch_cluster_pods()
@@ -99,7 +101,7 @@ async def everything_the_agent_asks(client: Recorder, state_dir: Path) -> None:
     await writer.status({})
     for _ in range(50):  # turns of the loop: every list is followed by a watch
         await asyncio.sleep(0)
-    await source.close()
+    await supervisor.close()
 
 
 def test_the_agent_may_do_what_it_does_and_nothing_else(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import time
 from typing import Any
 
+import msgspec
+
 import flock
 from flock.agent.parts import Parts
 from flock.agent.readiness import Readiness
@@ -41,6 +43,7 @@ class Admin:
                 *({"where": p.where, "message": p.message} for p in self._source.problems),
                 *({"where": where, "message": message} for where, message in self._policies.problems.items()),
             ],
+            "watches": [msgspec.to_builtins(watch) for watch in self._source.watches],
             "repairs": dict(self._healer.repairs),
             "sessions": await self._sessions(),
             "announced": sorted(self._announcer.announced),

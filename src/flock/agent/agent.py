@@ -13,7 +13,6 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from flock.agent import gauges
@@ -38,6 +37,7 @@ from flock.edge.kernel.threads import Kernel
 from flock.edge.rpc import Handler, RpcServer
 from flock.edge.source import Source
 from flock.edge.store import Store
+from flock.edge.supervising import Supervisor
 
 if TYPE_CHECKING:
     from flock.agent.reporting import Reporter
@@ -50,8 +50,9 @@ LAST_CALLS = 10.0  # how long calls under way may take when the agent is told to
 
 
 class Agent:
-    def __init__(self, settings: Settings, source: Source, writer: "KubeWriter | None") -> None:
+    def __init__(self, settings: Settings, source: Source, writer: "KubeWriter | None", supervisor: Supervisor) -> None:
         self._settings = settings
+        self._supervisor = supervisor
         self._source = source
         self._writer = writer
         self._readiness = Readiness()
@@ -96,7 +97,7 @@ class Agent:
         degraded_by(lambda: self._store.last_error)
         degraded_by(lambda: self._routing.conf_problem)
         degraded_by(lambda: self._routing.bird_problem if self._view.speaks else "")
-        degraded_by(lambda: "; ".join(self._failed.values()))
+        degraded_by(lambda: "; ".join((*self._failed.values(), *self._supervisor.problems)))
 
     async def run(self, stop: asyncio.Event) -> None:
         lock = await self._lock_run_dir()
@@ -114,6 +115,7 @@ class Agent:
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work  # an unexpected end of the work is an error to show
+        await self._supervisor.close()
         if http is not None:
             http.close()
         await self._source.close()
@@ -171,7 +173,7 @@ class Agent:
         self._readiness.degraded_by(lambda: parts.healer.last_error)
         self._readiness.degraded_by(lambda: parts.announcer.last_error)
         self._readiness.degraded_by(lambda: _full_pools(parts.ipam, parts.view))
-        gauges.register(self._metrics, parts)
+        gauges.register(self._metrics, parts, self._supervisor)
         reporter = self._reporter(parts)
         self._rpc.otherwise = None
         self._rpc.handlers = _handlers(
@@ -187,19 +189,9 @@ class Agent:
         }
         if reporter is not None:
             runs["reporting"] = reporter.run
-        async with asyncio.TaskGroup() as tasks:
-            for name, run in runs.items():
-                tasks.create_task(self._keep(name, run))
-
-    async def _keep(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """A bug in one part must not take the others down, nor the pods' only agent: log it, go on."""
-        while True:
-            try:
-                return await run()
-            except Exception as error:
-                log.exception("part failed name=%s", name)
-                self._failed[name] = f"{name} failed and was started again: {error!r}"
-                await asyncio.sleep(RETRY)
+        for name, run in runs.items():
+            self._supervisor.keep(name, run)
+        await self._supervisor.stay()
 
     def _reporter(self, parts: Parts) -> "Reporter | None":
         if self._writer is None:

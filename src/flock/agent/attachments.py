@@ -60,6 +60,7 @@ class Attachments:
         # still in here are somebody else's doing.
         self.links: dict[int, str] = {}
         self._listeners: list[Callable[[Allocation], None]] = []
+        self._detaching: set[asyncio.Task[None]] = set()  # take-overs that nobody waits for any more
 
     def subscribe(self, listener: Callable[[Allocation], None]) -> None:
         """`listener` runs after each attachment and detachment."""
@@ -204,6 +205,8 @@ class Attachments:
             )
         log.info("taking over address=%s from=%s for=%s", address, holder, container_id)
         detaching = asyncio.create_task(self.detach(holder, unless=stays))  # goes on whatever becomes of this ADD
+        self._detaching.add(detaching)
+        detaching.add_done_callback(self._detaching.discard)
         done, _ = await asyncio.wait({detaching}, timeout=TAKE_OVER_PATIENCE)
         if not done:
             raise TryAgain(f"address {address} is still being released by container {holder}")

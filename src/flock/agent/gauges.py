@@ -8,9 +8,10 @@ import msgspec
 
 from flock.agent.metrics import Metrics, Sample
 from flock.agent.parts import Parts
+from flock.edge.supervising import Supervisor
 
 
-def register(metrics: Metrics, parts: Parts) -> None:
+def register(metrics: Metrics, parts: Parts, supervisor: Supervisor) -> None:
     view, source, attachments, ipam = parts.view, parts.source, parts.attachments, parts.ipam
     readiness, healer, routing = parts.readiness, parts.healer, parts.routing
     announcer, policies = parts.announcer, parts.policies
@@ -46,6 +47,24 @@ def register(metrics: Metrics, parts: Parts) -> None:
     )
     add("flock_source_synced", "gauge", "1 once the first listing is complete.", lambda: one(source.synced))
     add("flock_source_problems", "gauge", "Objects or watches in trouble.", lambda: one(len(source.problems)))
+    add(
+        "flock_watch_up",
+        "gauge",
+        "1 while this kind of object is watched.",
+        lambda: [({"kind": watch.kind}, float(watch.up)) for watch in source.watches],
+    )
+    add(
+        "flock_watch_heard_seconds",
+        "gauge",
+        "How long ago the API server last said anything about this kind.",
+        lambda: [({"kind": watch.kind}, watch.heard) for watch in source.watches],
+    )
+    add(
+        "flock_restarts_total",
+        "counter",
+        "Parts of the agent that had to be started again.",
+        lambda: [({"part": name}, count) for name, count in supervisor.restarts.items()],
+    )
     add("flock_bird_reloads_total", "counter", "Reloads of bird.conf.", lambda: one(routing.reloads))
     add("flock_bird_up", "gauge", "1 while BIRD answers.", lambda: one(not routing.bird_problem))
     add(

@@ -13,12 +13,13 @@ from flock.core.errors import FlockError
 from flock.core.faults import faults
 from flock.edge.manifests import ManifestSource
 from flock.edge.source import Source
+from flock.edge.supervising import Supervisor
 
 if TYPE_CHECKING:
     from flock.edge.kube.writer import KubeWriter
 
 
-def _connect(settings: Settings) -> tuple[Source, "KubeWriter | None"]:
+def _connect(settings: Settings, supervisor: Supervisor) -> tuple[Source, "KubeWriter | None"]:
     """Where objects come from, and where reports go to if anywhere."""
     if settings.manifests is not None:
         return ManifestSource(settings.manifests, node=settings.node), None
@@ -33,7 +34,9 @@ def _connect(settings: Settings) -> tuple[Source, "KubeWriter | None"]:
     else:
         access = in_cluster(apiserver=settings.apiserver)
     client = KubeClient(access)
-    source = KubeSource(client, node=settings.node, namespace=settings.namespace, state_dir=settings.state_dir)
+    source = KubeSource(
+        client, supervisor, node=settings.node, namespace=settings.namespace, state_dir=settings.state_dir
+    )
     return source, KubeWriter(client, node=settings.node)
 
 
@@ -42,8 +45,9 @@ async def _main(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    source, writer = _connect(settings)
-    await Agent(settings, source, writer).run(stop)
+    supervisor = Supervisor()
+    source, writer = _connect(settings, supervisor)
+    await Agent(settings, source, writer, supervisor).run(stop)
 
 
 def main() -> None:

@@ -67,6 +67,7 @@ class Policies:
         self._nft: Nft | None = None
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
         self._waiting: list[asyncio.Future[None]] = []
+        self._transacting: asyncio.Task[None] | None = None  # held: the loop itself does not
         self._dirty = asyncio.Event()
         self._drops: deque[dict[str, Any]] = deque(maxlen=REMEMBERED_DROPS)
         self._numbers = Numbers()
@@ -200,7 +201,7 @@ class Policies:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
         if len(self._waiting) == 1:
-            asyncio.get_running_loop().create_task(self._transact())
+            self._transacting = asyncio.get_running_loop().create_task(self._transact())
         await done
 
     async def _transact(self) -> None:
@@ -222,7 +223,7 @@ class Policies:
             self._dirty.set()  # whoever waited may give up; the rules must be right all the same
         self._waiting = self._waiting[len(waiting) :]
         if self._waiting:
-            asyncio.get_running_loop().create_task(self._transact())
+            self._transacting = asyncio.get_running_loop().create_task(self._transact())
         for done in waiting:
             if done.cancelled():
                 continue

@@ -29,7 +29,7 @@ from flock.core.manifest import Object, ObjectKey, Unreadable, parse_manifest
 from flock.core.model import Namespace, Node, Pod
 from flock.edge import inotify
 from flock.edge.inotify import Inotify
-from flock.edge.source import ChangeKey, PodKey, Problem
+from flock.edge.source import ChangeKey, PodKey, Problem, WatchState
 
 SUFFIXES = (".yaml", ".yml", ".json")
 CONFIGMAP_LINK = "..data"
@@ -141,6 +141,11 @@ class ManifestSource:
             message = f"{key}: also in {', '.join(overruled)}; this file comes last by name and counts"
             found.append(Problem(str(self._directory / last), message))
         return tuple(found)
+
+    @property
+    def watches(self) -> tuple[WatchState, ...]:
+        """The kernel tells of changes; there is no connection to lose."""
+        return ()
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)

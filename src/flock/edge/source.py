@@ -22,6 +22,17 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
+class WatchState(msgspec.Struct, frozen=True, kw_only=True):
+    """How one kind of object is followed: `heard` is how many seconds ago the other end last said anything, `silences`
+    how often it was given up because it said nothing."""
+
+    kind: str
+    up: bool
+    problem: str
+    heard: float
+    silences: int
+
+
 class Source(Protocol):
     """Caches of the objects the agent reads.  All methods are for the event loop's thread.
 
@@ -68,6 +79,10 @@ class Source(Protocol):
 
     @property
     def problems(self) -> tuple[Problem, ...]: ...
+
+    @property
+    def watches(self) -> tuple[WatchState, ...]:
+        """What is followed over a connection that may be lost."""
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """`callback` runs on the loop after every change that was taken in; it must not block."""

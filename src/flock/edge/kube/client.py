@@ -17,9 +17,12 @@ from flock.core.errors import FlockError
 from flock.edge.kube.access import Access
 
 CONNECT_TIMEOUT = 5.0
-ANSWER_TIMEOUT = 30.0  # a page of 500 objects from a busy server
+ANSWER_TIMEOUT = 30.0  # the beginning of an answer, and each piece of it, from a busy server
+WHOLE_TIMEOUT = 120.0  # a whole answer: one that dribbles is none
+ANSWER_LIMIT = 16 << 20  # bytes of it: 500 pods of a usual size are 5 MiB, one object up to 9 (see below)
 DEAD_AFTER = 30  # seconds without any sign of life from the other end
-LINE_LIMIT = 8 << 20  # one watch event: etcd takes objects up to 1.5 MiB
+# One watch event: etcd takes objects up to 1.5 MiB, of which JSON may make six times as much (`<` is `\u003c`).
+LINE_LIMIT = 16 << 20
 HEAD_LIMIT = 64 << 10
 
 
@@ -29,6 +32,10 @@ class ApiError(FlockError):
     def __init__(self, msg: str, *, status: int = 0) -> None:
         super().__init__(msg)
         self.status = status
+
+
+class TooLong(ApiError):
+    """The answer has more than ANSWER_LIMIT bytes: ask for less at a time."""
 
 
 class KubeClient:
@@ -52,7 +59,8 @@ class KubeClient:
 
     async def _whole(self, method: str, path: str, body: bytes = b"", content_type: str = "") -> bytes:
         async with self._request(method, path, body, content_type) as (reader, headers):
-            return b"".join([chunk async for chunk in _chunks(reader, headers, patience=ANSWER_TIMEOUT)])
+            async with asyncio.timeout(WHOLE_TIMEOUT):
+                return await _all(_chunks(reader, headers, patience=ANSWER_TIMEOUT))
 
     @contextlib.asynccontextmanager
     async def _request(
@@ -72,7 +80,7 @@ class KubeClient:
                 await writer.drain()
                 status, headers = await _read_head(reader)
             if status >= 300:
-                text = b"".join([c async for c in _chunks(reader, headers, patience=ANSWER_TIMEOUT)])
+                text = await _all(_chunks(reader, headers, patience=ANSWER_TIMEOUT))
                 raise ApiError(f"{method} {path.partition('?')[0]}: {_status_text(status, text)}", status=status)
             yield reader, headers
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
@@ -128,12 +136,23 @@ async def _chunks(reader: asyncio.StreamReader, headers: Mapping[str, str], *, p
         yield piece
 
 
+async def _all(chunks: AsyncIterator[bytes]) -> bytes:
+    whole = bytearray()
+    async for chunk in chunks:
+        whole += chunk
+        if len(whole) > ANSWER_LIMIT:
+            raise TooLong(f"an answer of more than {ANSWER_LIMIT} bytes")
+    return bytes(whole)
+
+
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     buffer = bytearray()
     async for chunk in chunks:
         buffer += chunk
         if len(buffer) > LINE_LIMIT:
             raise ApiError(f"an event of more than {LINE_LIMIT} bytes")
+        if b"\n" not in chunk:
+            continue
         *lines, rest = bytes(buffer).split(b"\n")
         buffer = bytearray(rest)
         for line in lines:

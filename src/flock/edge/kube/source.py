@@ -2,26 +2,35 @@
 
 Watched: this node's pods, all namespaces and policies, this node's Node and NodeConfig, the templates.  Pods of the
 whole cluster are watched only once somebody asks for them, because only policies with peers need them.  Objects are
-trimmed to what is read and equal strings are shared.
+trimmed to what is read (`core/decoding.py`).
 """
 
 import asyncio
 import base64
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
+from flock.core.decoding import (
+    decode,
+    decode_cluster_pod,
+    decode_config,
+    decode_namespace,
+    decode_node,
+    decode_pod,
+    decode_policy,
+)
 from flock.core.errors import FlockError
-from flock.core.model import PREFIX, Container, Metadata, Namespace, Node, Pod, PodSpec, PodStatus, own_annotations
+from flock.core.model import PREFIX, Namespace, Node, Pod
 from flock.edge.kube.client import KubeClient
 from flock.edge.kube.memory import Memory
 from flock.edge.kube.reflector import Key, Reflector
-from flock.edge.source import ChangeKey, PodKey, Problem
+from flock.edge.source import ChangeKey, PodKey, Problem, WatchState
+from flock.edge.supervising import Supervisor
 
 GROUP = f"/apis/{PREFIX}/v1alpha1"
 RECALL_AFTER = 10.0  # an API server that restarts with us is back by then
@@ -30,19 +39,37 @@ SAVE_RATE = 200  # and so many objects a second at most: pods of a large cluster
 CLUSTER_POD = "ClusterPod"  # the name under which pods of other nodes are remembered
 PATIENCE = 3.0  # how long ADD waits for a pod to become known; the runtime retries after that
 
-_pods = msgspec.json.Decoder(Pod)
-_namespaces = msgspec.json.Decoder(Namespace)
-_nodes = msgspec.json.Decoder(Node)
-_raw = msgspec.json.Decoder(dict[str, Any])
+
+class _Secret(msgspec.Struct, frozen=True):
+    data: dict[str, str] | None = None
+
+
+class _ByName(Mapping[str, Namespace]):
+    """Objects without a namespace, by their names alone; a view, as current as what it looks at."""
+
+    def __init__(self, objects: Mapping[Key, Namespace]) -> None:
+        self._objects = objects
+
+    def __getitem__(self, name: str) -> Namespace:
+        return self._objects["", name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for _, name in self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
 
 
 class KubeSource:
-    """Implements `flock.edge.source.Source`."""
+    """Implements `flock.edge.source.Source`.  `supervisor` holds all that runs for it."""
 
     requires_pods = True
 
-    def __init__(self, client: KubeClient, *, node: str, namespace: str, state_dir: Path) -> None:
+    def __init__(
+        self, client: KubeClient, supervisor: Supervisor, *, node: str, namespace: str, state_dir: Path
+    ) -> None:
         self._client = client
+        self._supervisor = supervisor
         self._memory = Memory(state_dir)
         self._unsaved = asyncio.Event()
         self._restored = False
@@ -52,27 +79,27 @@ class KubeSource:
         self._node_name = node
         self._callbacks: list[Callable[[], None]] = []
         self._changes: set[ChangeKey] = set()
-        self._tasks: list[asyncio.Task[None]] = []
         self._notified = False
         self._problems: dict[tuple[str, Key], str] = {}
         self._arrival = asyncio.Event()
         named = {"fieldSelector": f"metadata.name={node}"}
         here = {"fieldSelector": f"spec.nodeName={node}"}
         self._pods = self._reflector("Pod", "/api/v1/pods", decode_pod, selector=here)
-        self._namespaces = self._reflector("Namespace", "/api/v1/namespaces", _decode_namespace)
-        self._node = self._reflector("Node", "/api/v1/nodes", _nodes.decode, selector=named)
-        self._configs = self._reflector("NodeConfig", f"{GROUP}/nodeconfigs", _raw.decode, selector=named)
-        self._templates = self._reflector("NodeConfigTemplate", f"{GROUP}/nodeconfigtemplates", _raw.decode)
+        self._namespaces = self._reflector("Namespace", "/api/v1/namespaces", decode_namespace)
+        self._node = self._reflector("Node", "/api/v1/nodes", decode_node, selector=named)
+        self._configs = self._reflector("NodeConfig", f"{GROUP}/nodeconfigs", decode_config, selector=named)
+        self._templates = self._reflector("NodeConfigTemplate", f"{GROUP}/nodeconfigtemplates", decode_config)
         policies = "/apis/networking.k8s.io/v1/networkpolicies"
-        self._policies = self._reflector("NetworkPolicy", policies, _raw.decode)
+        self._policies = self._reflector("NetworkPolicy", policies, decode_policy)
+        self._by_name = _ByName(self._namespaces.objects)
         self._cluster_pods: Reflector[Pod] | None = None
         self._remembered = {
             "Pod": (self._pods, decode_pod),
-            "Namespace": (self._namespaces, _decode_namespace),
-            "Node": (self._node, _nodes.decode),
-            "NodeConfig": (self._configs, _raw.decode),
-            "NodeConfigTemplate": (self._templates, _raw.decode),
-            "NetworkPolicy": (self._policies, _raw.decode),
+            "Namespace": (self._namespaces, decode_namespace),
+            "Node": (self._node, decode_node),
+            "NodeConfig": (self._configs, decode_config),
+            "NodeConfigTemplate": (self._templates, decode_config),
+            "NetworkPolicy": (self._policies, decode_policy),
         }
         self._reflectors: list[Reflector[Any]] = [
             self._pods,
@@ -137,11 +164,11 @@ class KubeSource:
             self._reflectors.append(self._cluster_pods)
             if self._restored:
                 self._cluster_pods.restore(self._recalled_cluster_pods)
-            self._tasks.append(asyncio.get_running_loop().create_task(self._cluster_pods.run()))
+            self._supervisor.keep(f"watch of {CLUSTER_POD}", self._cluster_pods.run)
 
     @property
     def namespaces(self) -> Mapping[str, Namespace]:
-        return {name: namespace for (_, name), namespace in self._namespaces.objects.items()}
+        return self._by_name
 
     @property
     def network_policies(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
@@ -167,6 +194,20 @@ class KubeSource:
             watches.append(Problem("the API server", "away since this agent started; the last known state is in force"))
         return (*refused, *watches)
 
+    @property
+    def watches(self) -> tuple[WatchState, ...]:
+        now = time.monotonic()
+        return tuple(
+            WatchState(
+                kind=kind,
+                up=reflector.healthy,
+                problem=reflector.problem,
+                heard=round(now - reflector.heard, 1),
+                silences=reflector.silences,
+            )
+            for kind, (reflector, _) in self._remembered.items()
+        )
+
     def subscribe(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
 
@@ -175,9 +216,9 @@ class KubeSource:
         return drained
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._tasks += [loop.create_task(reflector.run()) for reflector in self._reflectors]
-        self._tasks += [loop.create_task(self._remember()), loop.create_task(self._recall())]
+        for kind, (reflector, _) in self._remembered.items():
+            self._supervisor.keep(f"watch of {kind}", reflector.run)
+        self._supervisor.keep("memory of the cluster", self._remember)
 
     def refresh(self) -> None:
         """Events are taken in as they arrive; there is nothing that could be pending."""
@@ -204,20 +245,18 @@ class KubeSource:
         try:
             raw = await self._client.get(f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}")
             return _same_pod(decode_pod(raw), uid)
-        except (FlockError, msgspec.DecodeError):
+        except FlockError:
             return None  # away, not there, or unreadable: the caller says what it could not learn
 
     async def secret(self, name: str, key: str) -> str | None:
         try:
             raw = await self._client.get(f"/api/v1/namespaces/{quote(self._namespace)}/secrets/{quote(name)}")
-            return base64.b64decode(msgspec.json.decode(raw)["data"][key]).decode()
-        except (FlockError, KeyError, TypeError, ValueError):
+            return base64.b64decode((decode(raw, _Secret).data or {})[key]).decode()
+        except (FlockError, KeyError, ValueError):
             return None
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """What runs is ended by whoever ends the supervisor."""
 
     # --- the last known state ---
 
@@ -239,6 +278,8 @@ class KubeSource:
                 reflector.restore(known[kind])
 
     async def _remember(self) -> None:
+        """Until cancelled."""
+        await self._recall()
         while True:
             await self._unsaved.wait()
             size = sum(len(reflector.objects) for reflector, _ in self._remembered.values())
@@ -267,37 +308,3 @@ class KubeSource:
 def _same_pod(pod: Pod | None, uid: str) -> Pod | None:
     """A pod with another uid than the one asked for is a namesake."""
     return None if pod is None or (uid and pod.metadata.uid and pod.metadata.uid != uid) else pod
-
-
-def decode_pod(raw: bytes) -> Pod:
-    pod = _pods.decode(raw)
-    return msgspec.structs.replace(pod, metadata=_trimmed(pod.metadata))
-
-
-def decode_cluster_pod(raw: bytes) -> Pod:
-    """Only what policies read of a peer: there may be ten thousand."""
-    pod = _pods.decode(raw)
-    ports = tuple(port for container in pod.spec.containers or () for port in container.ports or () if port.name)
-    return Pod(
-        msgspec.structs.replace(_trimmed(pod.metadata), owner_references=None, resource_version=""),
-        PodSpec(
-            host_network=pod.spec.host_network,
-            containers=(Container(ports=ports),) if ports else None,
-        ),
-        PodStatus(phase=sys.intern(pod.status.phase), pod_ips=pod.status.pod_ips),
-    )
-
-
-def _decode_namespace(raw: bytes) -> Namespace:
-    return Namespace(_trimmed(_namespaces.decode(raw).metadata))
-
-
-def _trimmed(metadata: Metadata) -> Metadata:
-    annotations = own_annotations(metadata.annotations or {})
-    labels = {sys.intern(k): sys.intern(v) for k, v in (metadata.labels or {}).items()}
-    return msgspec.structs.replace(
-        metadata,
-        namespace=sys.intern(metadata.namespace),
-        annotations=annotations or None,
-        labels=labels or None,
-    )

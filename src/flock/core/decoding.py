@@ -1,0 +1,128 @@
+"""Objects of the Kubernetes API, from the server's JSON to what is read of them.  Pure.
+
+Trimmed, because a cluster has ten thousand pods, and equal strings are shared.  Objects that are kept as they came
+(policies, configurations) keep what identifies them, our annotations and their spec; of what the server keeps for
+itself (`managedFields`) nothing.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from flock.core.errors import Code, FlockError
+from flock.core.model import Container, Metadata, Namespace, Node, Pod, PodSpec, PodStatus, own_annotations
+from flock.core.nesting import shallow
+
+T = TypeVar("T")
+
+
+class Unreadable(FlockError):
+    """Not what was expected; the message names the field, or the place in the text."""
+
+    code = Code.DECODING_FAILURE
+
+
+def decode(raw: bytes, shape: type[T]) -> T:
+    """JSON as `shape`, whatever it nests where nobody reads.  Unreadable."""
+    try:
+        try:
+            return msgspec.json.decode(raw, type=shape)
+        except RecursionError:
+            return msgspec.json.decode(shallow(raw), type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(str(error)) from None
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    annotations: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    api_version: str = ""
+    kind: str = ""
+    metadata: _Meta = _Meta()
+    spec: Any = None
+    status: Any = None
+
+
+class Identity(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Identified(msgspec.Struct, frozen=True):
+    metadata: Identity = Identity()
+
+
+def decode_identity(raw: bytes) -> Identity:
+    return decode(raw, _Identified).metadata
+
+
+def decode_pod(raw: bytes) -> Pod:
+    pod = decode(raw, Pod)
+    return msgspec.structs.replace(pod, metadata=_trimmed(pod.metadata))
+
+
+def decode_cluster_pod(raw: bytes) -> Pod:
+    """Only what policies read of a peer: there may be ten thousand."""
+    pod = decode(raw, Pod)
+    ports = tuple(port for container in pod.spec.containers or () for port in container.ports or () if port.name)
+    return Pod(
+        msgspec.structs.replace(_trimmed(pod.metadata), owner_references=None, resource_version=""),
+        PodSpec(
+            host_network=pod.spec.host_network,
+            containers=(Container(ports=ports),) if ports else None,
+        ),
+        PodStatus(phase=sys.intern(pod.status.phase), pod_ips=pod.status.pod_ips),
+    )
+
+
+def decode_namespace(raw: bytes) -> Namespace:
+    return Namespace(_trimmed(decode(raw, Namespace).metadata))
+
+
+def decode_node(raw: bytes) -> Node:
+    return decode(raw, Node)
+
+
+def decode_config(raw: bytes) -> Mapping[str, Any]:
+    """A NodeConfig or a template, to be checked by whoever reads it; with its status, to see what was reported."""
+    found = decode(raw, _Object)
+    annotations = own_annotations(found.metadata.annotations or {}) or None
+    trimmed = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=annotations))
+    kept: Mapping[str, Any] = msgspec.to_builtins(trimmed)
+    return kept
+
+
+def decode_policy(raw: bytes) -> Mapping[str, Any]:
+    """A NetworkPolicy, to be checked by whoever compiles it.
+
+    One that cannot be read as an object has a text for a spec, so that it is refused there, where it is known what a
+    refused policy closes.  Unreadable only if it does not even tell its name."""
+    try:
+        return {key: value for key, value in decode_config(raw).items() if key != "status"}
+    except Unreadable as error:
+        identity = decode_identity(raw)
+        return {
+            "metadata": {"name": identity.name, "namespace": identity.namespace},
+            "spec": f"cannot be read: {error}",
+        }
+
+
+def _trimmed(metadata: Metadata) -> Metadata:
+    annotations = own_annotations(metadata.annotations or {})
+    labels = {sys.intern(k): sys.intern(v) for k, v in (metadata.labels or {}).items()}
+    return msgspec.structs.replace(
+        metadata,
+        namespace=sys.intern(metadata.namespace),
+        annotations=annotations or None,
+        labels=labels or None,
+    )
