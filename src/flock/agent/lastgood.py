@@ -1,4 +1,8 @@
-"""The last good version of policies whose latest one is refused, on disk: a restart must not open what they isolate."""
+"""The last good version of policies whose latest one is refused, on disk: a restart must not open what they isolate.
+
+Good versions of all policies are known anyway; what is kept on disk is those of refused ones, nearly always none.  An
+object deleted and made anew under the same name is another one (its uid says so), and inherits nothing.
+"""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -9,52 +13,63 @@ import msgspec
 
 from flock.core.errors import FlockError
 from flock.core.policy.compiled import PolicyKey
+from flock.core.policy.parse import policy_key
 from flock.edge.placing import place
 
 log = logging.getLogger("policy")
 
 FILE = "policies.json"
+Policy = Mapping[str, Any]
 
 
 class LastGood:
-    """In memory for all policies, on disk only for those that are refused now: nearly always none."""
-
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE
-        self._good: dict[PolicyKey, Mapping[str, Any]] = {}
-        self._saved: frozenset[PolicyKey] | None = None  # None: not looked at yet
+        self._good: dict[PolicyKey, Policy] = {}
+        self._recalled: dict[PolicyKey, Policy] | None = None  # from an earlier life; None: not looked at yet
+        self._on_disk: list[Policy] = []
 
-    def get(self, key: PolicyKey) -> Mapping[str, Any] | None:
-        if self._saved is None:
-            self._load()
-        return self._good.get(key)
+    def get(self, key: PolicyKey) -> Policy | None:
+        if self._recalled is None:
+            self._on_disk = self._load()
+            self._recalled = {policy_key(policy): policy for policy in self._on_disk}
+        return self._good.get(key) or self._recalled.get(key)
 
-    def keep(self, key: PolicyKey, policy: Mapping[str, Any]) -> None:
+    def keep(self, key: PolicyKey, policy: Policy) -> None:
         self._good[key] = policy
 
     def drop(self, key: PolicyKey) -> None:
         self._good.pop(key, None)
+        (self._recalled or {}).pop(key, None)
 
-    def save(self, refused: Collection[PolicyKey]) -> None:
-        """Best effort: without it only a restart while a policy is refused is worse off."""
-        wanted = frozenset(key for key in refused if key in self._good)
-        if wanted == (self._saved or frozenset()):
-            return
+    def due(self, refused: Collection[PolicyKey]) -> list[Policy] | None:
+        """What has to be on disk, given all that is refused now; None if it is.  Whatever else an earlier life kept
+        is of policies that are gone, or good again."""
+        good = {key: policy for key in sorted(refused) if (policy := self.get(key)) is not None}
+        self._recalled = {key: policy for key, policy in good.items() if key not in self._good}
+        return None if [*good.values()] == self._on_disk else [*good.values()]
+
+    def save(self, policies: list[Policy]) -> bool:
+        """Best effort: without it a restart closes what the last good versions allowed."""
         try:
-            place(self._path, msgspec.json.encode([self._good[key] for key in sorted(wanted)]), mode=0o600)
-            self._saved = wanted
+            place(self._path, msgspec.json.encode(policies), mode=0o600)
         except FlockError as error:
             log.warning("could not keep the last good policies problem=%s", error)
+            return False
+        self._on_disk = policies
+        return True
 
-    def _load(self) -> None:
-        self._saved = frozenset()
+    def _load(self) -> list[Policy]:
         try:
-            policies = msgspec.json.decode(self._path.read_bytes(), type=list[dict[str, Any]])
-            for policy in policies:
-                metadata = policy["metadata"]
-                self._good.setdefault((metadata.get("namespace", "default"), metadata["name"]), policy)
-            self._saved = frozenset(self._good)
+            return [*msgspec.json.decode(self._path.read_bytes(), type=list[dict[str, Any]])]
         except FileNotFoundError:
-            pass
-        except (OSError, msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
+            return []
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             log.warning("could not read the last good policies file=%s problem=%s", self._path, error)
+            return []
+
+
+def same_object(one: Policy, other: Policy) -> bool:
+    """A policy deleted and made anew has another uid; a manifest has none."""
+    uids = {(policy.get("metadata") or {}).get("uid") for policy in (one, other)}
+    return len(uids - {None, ""}) < 2

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from flock.agent.lastgood import LastGood
+from flock.agent.lastgood import LastGood, same_object
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import NO_MAP, Allocation, Pod
 from flock.core.policy.compiled import PolicyKey
@@ -63,6 +63,7 @@ class Policies:
         self._allocations = allocations
         self._strict, self._antispoofing = strict, antispoofing
         self._last_good = LastGood(state_dir)
+        self._policies_changed = True  # since their last good versions were kept
         self._rules: Ruleset | None = None
         self._nft: Nft | None = None
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
@@ -177,6 +178,7 @@ class Policies:
                 else:
                     self.index.set_namespace(name, known.labels)
             elif kind == "NetworkPolicy":
+                self._policies_changed = True
                 policy = self._source.network_policies.get((namespace, name))
                 if policy is None:
                     self.index.drop_policy((namespace, name))
@@ -187,10 +189,15 @@ class Policies:
 
     def _set_policy(self, key: PolicyKey, policy: Mapping[str, Any]) -> None:
         """A version that is refused leaves the last good one in force, also one an earlier life of the agent knew."""
+        good = self._last_good.get(key)
+        if good is not None and not same_object(good, policy):
+            self.index.drop_policy(key)
+            self._last_good.drop(key)
+            good = None
         self.index.set_policy(policy)
         if key not in self.index.problems:
             self._last_good.keep(key, policy)
-        elif self._closed(key) and (good := self._last_good.get(key)) is not None:
+        elif self._closed(key) and good is not None:
             self.index.set_policy(good)
             self.index.set_policy(policy)
 
@@ -246,9 +253,14 @@ class Policies:
         self._behind = False
         self.problem = ""
         self.transactions += 1
-        self._last_good.save(self.index.problems)
+        await self._keep_last_good()
         if self._numbers.crowded:
             await self._retire_numbers()
+
+    async def _keep_last_good(self) -> None:
+        if self._policies_changed:
+            due = self._last_good.due(self.index.problems)
+            self._policies_changed = due is not None and not await asyncio.to_thread(self._last_good.save, due)
 
     async def _retire_numbers(self) -> None:
         """Numbers of earlier connections that no connection has any more can be given out again."""
