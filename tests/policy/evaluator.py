@@ -25,6 +25,8 @@ class Subject:
     local: bool = True
     host_network: bool = False
     phase: str = "Running"
+    annotated: tuple[tuple[str, str], ...] = ()
+    """(address, kind) of those that an annotation asks for, `addresses` or `anycast`; the rest is in its status"""
 
     def counts(self) -> bool:
         """A pod on its host's network is not told from its host; one that has ended has no network."""
@@ -37,9 +39,25 @@ class Cluster:
     pods: list[Subject]
     policies: list[Object] = field(default_factory=list)
     node_addresses: tuple[str, ...] = ()
+    grants: tuple[tuple[str, str, Object | None], ...] = ()
+    """(kind, prefix, namespaceSelector) of the filtering node's configuration"""
 
     def pod_at(self, address: str) -> Subject | None:
-        return next((p for p in self.pods if p.counts() and address in p.addresses), None)
+        return next((p for p in self.pods if p.counts() and address in p.addresses and self.is_its(address, p)), None)
+
+    def is_its(self, address: str, pod: Subject) -> bool:
+        """An annotation of a pod elsewhere is a claim: it counts where the configuration grants it the namespace."""
+        kinds = [kind for annotated, kind in pod.annotated if annotated == address]
+        return (
+            pod.local
+            or not kinds
+            or any(
+                kind in kinds
+                and within(address, prefix)
+                and (selector is None or selects(selector, self.namespaces[pod.namespace]))
+                for kind, prefix, selector in self.grants
+            )
+        )
 
     def allows(self, source: str, destination: str, protocol: str, port: int | None) -> bool:
         """Whether the node that filters lets a first packet through.  `port` is None for ICMP."""

@@ -23,6 +23,12 @@ PORTS = (80, 81, 53)
 Object = dict[str, Any]
 
 
+def extra(number: int) -> tuple[str, str]:
+    """What pods of a node may ask for beyond its CIDRs.  The first node grants all nodes' to everybody, the others
+    know of their own."""
+    return f"2001:db8:e{number}::/64", f"10.1.{number}.0/24"
+
+
 class RealCluster:
     """Use as a context manager; everything it made is gone afterwards."""
 
@@ -31,7 +37,9 @@ class RealCluster:
     ) -> None:
         self.families = families
         self.ports = tuple(ports)
-        self.nodes = [Node(directory / f"n{n}", name=f"n{n}", config=self._config(n)) for n in range(1, nodes + 1)]
+        numbers = range(1, nodes + 1)
+        self.grants = {n: [p for other in numbers if n in (1, other) for p in extra(other)] for n in numbers}
+        self.nodes = [Node(directory / f"n{n}", name=f"n{n}", config=self.config(n)) for n in range(1, nodes + 1)]
         self.prober = Prober()
         self.pods: dict[str, Object] = {}
         self.policies: dict[str, Object] = {}
@@ -56,7 +64,7 @@ class RealCluster:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _config(self, number: int) -> Object:
+    def config(self, number: int) -> Object:
         return {
             "apiVersion": "flock.fritzlab.net/v1alpha1",
             "kind": "NodeConfig",
@@ -64,7 +72,7 @@ class RealCluster:
             "spec": {
                 "cidr6": [f"2001:db8:{number}::/64"],
                 "cidr4": [f"10.0.{number}.0/24"],
-                "addresses": {"allowed": [{"prefixes": [f"2001:db8:e{number}::/64", f"10.1.{number}.0/24"]}]},
+                "addresses": {"allowed": [{"prefixes": self.grants[number]}]},
                 "defaults": {"ipv4": 4 in self.families, "ipv6": 6 in self.families},
             },
         }
@@ -95,7 +103,7 @@ class RealCluster:
     def _route(place: str, at: int, to: int) -> None:
         link, last = (at, 2) if to > at else (at - 1, 1)
         via = {4: f"172.31.{link}.{last}", 6: f"2001:db8:f{link}::{last}"}
-        pods = [f"2001:db8:{to}::/64", f"2001:db8:e{to}::/64", f"10.0.{to}.0/24", f"10.1.{to}.0/24"]
+        pods = [f"2001:db8:{to}::/64", f"10.0.{to}.0/24", *extra(to)]
         for target in pods if to else OUTSIDE.values():
             run("ip", "-n", place, "route", "add", target, "via", via[6 if ":" in target else 4])
 

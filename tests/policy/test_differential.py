@@ -12,10 +12,13 @@ import pytest
 from evaluator import Cluster, Subject
 from worlds import addresses_of, cluster, labels, named_ports, policy, probe
 
+from flock.core.facts import NodeFacts
 from flock.core.model import Pod
+from flock.core.nodeconfig import NodeConfig, parse_node_config
 from flock.core.policy.explain import Party, evaluate
-from flock.core.policy.facts import LocalPod, PodFacts, pod_facts
+from flock.core.policy.facts import LocalPod
 from flock.core.policy.index import PolicyIndex
+from flock.core.policy.vouching import Vouching
 
 WORLDS = 200
 STATES = 3  # of one world: as made, and after changes
@@ -28,11 +31,13 @@ def test_a_hundred_thousand_random_packets_are_judged_as_the_api_says(monkeypatc
     for seed in range(WORLDS):
         random = Random(seed)
         world = cluster(random)
-        index = PolicyIndex()
+        index, vouching = PolicyIndex(), Vouching()
+        vouching.configure(config(world), NodeFacts(node="here"))
         for name, found in world.namespaces.items():
             index.set_namespace(name, found)
+            vouching.set_namespace(name, found)
         for pod in world.pods:
-            put(index, pod)
+            put(index, vouching, pod)
         for obj in world.policies:
             index.set_policy(obj)
         for _ in range(STATES):
@@ -43,7 +48,7 @@ def test_a_hundred_thousand_random_packets_are_judged_as_the_api_says(monkeypatc
                 allowed = world.allows(*cell)
                 assert compiled_allows(index, world, cell) == allowed, (seed, cell, world.policies)
                 cells, denied = cells + 1, denied + (not allowed)
-            world = change(random, world, index)
+            world = change(random, world, index, vouching)
     assert cells >= 100_000
     assert cells // 10 < denied < cells * 9 // 10, "both answers occur often"
 
@@ -73,10 +78,23 @@ def interface(pod: Subject) -> str:
     return f"flock-{pod.name}"
 
 
-def put(index: PolicyIndex, pod: Subject) -> None:
+def config(world: Cluster) -> NodeConfig:
+    allowed: dict[str, list[Any]] = {"addresses": [], "anycast": []}
+    for kind, prefix, selector in world.grants:
+        allowed[kind].append({"prefixes": [prefix], **({"namespaceSelector": selector} if selector else {})})
+    return parse_node_config(
+        {
+            "apiVersion": "flock.fritzlab.net/v1alpha1",
+            "kind": "NodeConfig",
+            "metadata": {"name": "here"},
+            "spec": {kind: {"allowed": grants} for kind, grants in allowed.items()},
+        }
+    )
+
+
+def put(index: PolicyIndex, vouching: Vouching, pod: Subject) -> None:
     """The object as a source hands it over, and the allocation if the pod is here."""
-    facts = facts_of(pod)
-    index.set_pod(facts)
+    index.set_pod(vouching.facts(msgspec.convert(manifest(pod), Pod)))
     if pod.local and not pod.host_network:
         index.set_local(
             LocalPod(
@@ -90,17 +108,12 @@ def put(index: PolicyIndex, pod: Subject) -> None:
         )
 
 
-def facts_of(pod: Subject) -> PodFacts:
-    return pod_facts(msgspec.convert(manifest(pod), Pod))
-
-
 def manifest(pod: Subject) -> dict[str, Any]:
-    """Addresses beyond the first of each family are in annotations."""
-    primary, more = pod.addresses[:2], pod.addresses[2:]
     annotations = {
-        "flock.fritzlab.net/addresses": ",".join(a for a in more if "." in a),
-        "flock.fritzlab.net/anycast": ",".join(a for a in more if ":" in a),
+        f"flock.fritzlab.net/{kind}": ",".join(address for address, other in pod.annotated if other == kind)
+        for kind in ("addresses", "anycast")
     }
+    primary = pod.addresses[: len(pod.addresses) - len(pod.annotated)]
     ports = [{"name": name, "containerPort": number, "protocol": protocol} for name, number, protocol in pod.ports]
     return {
         "metadata": {
@@ -114,7 +127,7 @@ def manifest(pod: Subject) -> dict[str, Any]:
     }
 
 
-def change(random: Random, world: Cluster, index: PolicyIndex) -> Cluster:
+def change(random: Random, world: Cluster, index: PolicyIndex, vouching: Vouching) -> Cluster:
     """A few things happen: the index hears of each, the evaluator sees the new world."""
     pods, policies, namespaces = list(world.pods), list(world.policies), dict(world.namespaces)
     for _ in range(random.randint(1, 6)):
@@ -123,11 +136,15 @@ def change(random: Random, world: Cluster, index: PolicyIndex) -> Cluster:
                 at = random.randrange(len(pods))
                 phase = random.choice(("Running", "Running", "Running", "Succeeded"))
                 pods[at] = replace(pods[at], labels=labels(random), ports=named_ports(random), phase=phase)
-                put(index, pods[at])
+                put(index, vouching, pods[at])
             case "namespace":
                 name = random.choice(list(namespaces))
                 namespaces[name] = labels(random, {"team": ("blue", "red"), "env": ("prod", "test")})
                 index.set_namespace(name, namespaces[name])
+                again = {*vouching.set_namespace(name, namespaces[name])}
+                for pod in pods:
+                    if (pod.namespace, pod.name) in again:
+                        put(index, vouching, pod)
             case "policy":
                 made = policy(random, f"p{random.randrange(6)}", addresses_of(pods))
                 policies = [p for p in policies if key(p) != key(made)] + [made]
@@ -135,7 +152,7 @@ def change(random: Random, world: Cluster, index: PolicyIndex) -> Cluster:
             case "no policy" if policies:
                 gone = policies.pop(random.randrange(len(policies)))
                 index.drop_policy(key(gone))
-    return Cluster(namespaces=namespaces, pods=pods, policies=policies, node_addresses=world.node_addresses)
+    return replace(world, namespaces=namespaces, pods=pods, policies=policies)
 
 
 def key(obj: dict[str, Any]) -> tuple[str, str]:

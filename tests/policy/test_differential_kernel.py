@@ -75,6 +75,7 @@ def redecorate(cluster: RealCluster, random: Random) -> list[Cluster]:
             pods=[subject(cluster, key, local=cluster.home(key) is node) for key in cluster.pods],
             policies=made,
             node_addresses=tuple(a for link in own_addresses(number) for a in link.values()),
+            grants=tuple(("addresses", prefix, None) for prefix in cluster.grants[number + 1]),
         )
         for number, node in enumerate(cluster.nodes)
     ]
@@ -83,13 +84,16 @@ def redecorate(cluster: RealCluster, random: Random) -> list[Cluster]:
 def subject(cluster: RealCluster, key: str, *, local: bool) -> Subject:
     obj, seats = cluster.pods[key], cluster.prober.seats
     ports = obj["spec"]["containers"][0]["ports"]
+    addresses = tuple(a for name in (key, f"{key}+") if name in seats for a in seats[name].addresses.values())
+    given = {entry["ip"] for entry in obj["status"]["podIPs"]}
     return Subject(
         namespace=obj["metadata"]["namespace"],
         name=obj["metadata"]["name"],
         labels=obj["metadata"]["labels"],
-        addresses=tuple(a for name in (key, f"{key}+") if name in seats for a in seats[name].addresses.values()),
+        addresses=addresses,
         ports=tuple((p["name"], p["containerPort"], p["protocol"]) for p in ports),
         local=local,
+        annotated=tuple((a, "addresses") for a in addresses if a not in given),
     )
 
 

@@ -50,23 +50,36 @@ def cluster(random: Random) -> Cluster:
         pods=pods,
         policies=[policy(random, f"p{number}", addresses_of(pods)) for number in range(random.randint(0, 5))],
         node_addresses=here,
+        grants=grants(random),
+    )
+
+
+def grants(random: Random) -> tuple[tuple[str, str, Object | None], ...]:
+    """Of extra and anycast addresses: none, some or all, to some namespaces or to all."""
+    kinds = (("addresses", "203.0.113.0/{}", (24, 29)), ("anycast", "2001:db8:53::/{}", (64, 125)))
+    return tuple(
+        (kind, prefix.format(random.choice(lengths)), random.choice((None, selector(random, NAMESPACE_LABELS))))
+        for kind, prefix, lengths in kinds
+        if random.random() < 0.8
     )
 
 
 def _pod(random: Random, number: int) -> Subject:
     addresses = [f"192.0.2.{number + 1}", f"2001:db8:1::{number + 1:x}"]
+    annotated = []
     if random.random() < 0.3:
-        addresses.append(f"203.0.113.{number + 1}")  # an extra address
+        annotated.append((f"203.0.113.{number + 1}", "addresses"))
     if random.random() < 0.3:
-        addresses.append(f"2001:db8:53::{number + 1:x}")  # an anycast one
+        annotated.append((f"2001:db8:53::{number + 1:x}", "anycast"))
     return Subject(
         namespace=random.choice(NAMESPACES),
         name=f"pod{number}",
         labels=labels(random),
-        addresses=tuple(addresses),
+        addresses=(*addresses, *(address for address, _ in annotated)),
         ports=named_ports(random),
         local=random.random() < 0.7,
         phase=random.choices(("Running", "Pending", "Succeeded", "Failed"), (16, 2, 1, 1))[0],
+        annotated=tuple(annotated),
     )
 
 

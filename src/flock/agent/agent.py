@@ -67,6 +67,7 @@ class Agent:
         self._routing = Routing(view=self._view, source=source, bird_dir=settings.bird_dir, run_dir=settings.run_dir)
         self._policies = Policies(
             source=source,
+            view=self._view,
             allocations=lambda: self._store.entries.values(),
             state_dir=settings.state_dir,
             strict=settings.strict,

@@ -77,7 +77,12 @@ def register(metrics: Metrics, parts: Parts, supervisor: Supervisor) -> None:
     add("flock_announcer_runs_total", "counter", "Reconciles of what is announced.", lambda: one(announcer.runs))
     add("flock_policies", "gauge", "NetworkPolicies known.", lambda: one(len(policies.index.policies)))
     add("flock_policies_refused", "gauge", "NetworkPolicies refused.", lambda: one(len(policies.index.problems)))
-    add("flock_policies_closed", "gauge", "Refused ones that isolate and allow nothing.", lambda: one(policies.closed))
+    add(
+        "flock_policies_closed",
+        "gauge",
+        "Refused ones that isolate and allow nothing.",
+        lambda: one(policies.closed),
+    )
     add("flock_rules_in_force", "gauge", "1 while the rules are as they should be.", lambda: one(not policies.problem))
     add("flock_rules_transactions_total", "counter", "Changes of rules.", lambda: one(policies.transactions))
     add("flock_rules_repairs_total", "counter", "Rules made anew.", lambda: one(policies.repairs))

@@ -75,7 +75,7 @@ def assemble(
     source.subscribe(departure.tell_bird)
     source.subscribe(announcer.trigger)
     source.subscribe(policies.trigger)
-    for listener in (healer.trigger, announcer.trigger, routing.trigger):
+    for listener in (healer.trigger, announcer.trigger, routing.trigger, policies.trigger):
         view.subscribe(listener)
     healer.subscribe(announcer.trigger)
     return Parts(

@@ -12,18 +12,18 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from flock.agent.lastgood import LastGood, same_object
+from flock.agent.intake import Intake
+from flock.agent.nodeview import NodeView
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import NO_MAP, Allocation, Pod
-from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.explain import describe, parse_port, why
-from flock.core.policy.facts import local_pod, pod_facts, pod_ports
+from flock.core.policy.facts import local_pod, pod_ports
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.numbers import Numbers
 from flock.core.policy.render import Ruleset
@@ -33,7 +33,7 @@ from flock.edge.nft.apply import Nft
 from flock.edge.nft.connections import numbers_in_use
 from flock.edge.nft.drops import Drop, Drops
 from flock.edge.nft.watch import Watch
-from flock.edge.source import ChangeKey, Source
+from flock.edge.source import Source
 
 log = logging.getLogger("policy")
 
@@ -48,6 +48,7 @@ class Policies:
         self,
         *,
         source: Source,
+        view: NodeView,
         allocations: Callable[[], Iterable[Allocation]],
         state_dir: Path,
         strict: bool,
@@ -62,8 +63,7 @@ class Policies:
         self._source = source
         self._allocations = allocations
         self._strict, self._antispoofing = strict, antispoofing
-        self._last_good = LastGood(state_dir)
-        self._policies_changed = True  # since their last good versions were kept
+        self._intake = Intake(source, self.index, view=view, state_dir=state_dir)
         self._rules: Ruleset | None = None
         self._nft: Nft | None = None
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
@@ -131,7 +131,7 @@ class Policies:
             known = await self._nft.ask(observe.numbers)
             self._numbers = Numbers(known, start=random.randint(1, 0xFFFF))
             self._rules = Ruleset(self._numbers, strict=self._strict, antispoofing=self._antispoofing)
-        self._take_in(self._everything())
+        self._intake.take_everything()
         for allocation in self._allocations():
             self._set_local(allocation, None)
         await self._in_force()
@@ -156,50 +156,6 @@ class Policies:
             except FlockError:
                 await asyncio.sleep(RETRY)
                 self._dirty.set()
-
-    def _everything(self) -> set[ChangeKey]:
-        self._source.drain_changes()
-        found: set[ChangeKey] = {("Namespace", "", name) for name in self._source.namespaces}
-        found |= {("NetworkPolicy", *key) for key in self._source.network_policies}
-        return found | {("Pod", *key) for key in self._source.cluster_pods}
-
-    def _take_in(self, changes: Iterable[ChangeKey]) -> None:
-        for kind, namespace, name in changes:
-            if kind == "Pod":
-                pod = self._source.cluster_pods.get((namespace, name))
-                if pod is None:
-                    self.index.drop_pod((namespace, name))
-                else:
-                    self.index.set_pod(pod_facts(pod))
-            elif kind == "Namespace":
-                known = self._source.namespaces.get(name)
-                if known is None:
-                    self.index.drop_namespace(name)
-                else:
-                    self.index.set_namespace(name, known.labels)
-            elif kind == "NetworkPolicy":
-                self._policies_changed = True
-                policy = self._source.network_policies.get((namespace, name))
-                if policy is None:
-                    self.index.drop_policy((namespace, name))
-                    self._last_good.drop((namespace, name))
-                else:
-                    self._set_policy((namespace, name), policy)
-                    self._source.watch_cluster_pods()
-
-    def _set_policy(self, key: PolicyKey, policy: Mapping[str, Any]) -> None:
-        """A version that is refused leaves the last good one in force, also one an earlier life of the agent knew."""
-        good = self._last_good.get(key)
-        if good is not None and not same_object(good, policy):
-            self.index.drop_policy(key)
-            self._last_good.drop(key)
-            good = None
-        self.index.set_policy(policy)
-        if key not in self.index.problems:
-            self._last_good.keep(key, policy)
-        elif self._closed(key) and good is not None:
-            self.index.set_policy(good)
-            self.index.set_policy(policy)
 
     # --- into the kernel ---
 
@@ -242,7 +198,7 @@ class Policies:
     async def _apply(self) -> None:
         if self._rules is None or self._nft is None:
             raise KernelRefused("the first full picture of the cluster is not known yet")
-        self._take_in(self._source.drain_changes())
+        self._intake.take_changes()
         change = self.index.commit()
         if self._behind:
             await self._nft.replace(self._rules, self.index.compiled)
@@ -253,14 +209,9 @@ class Policies:
         self._behind = False
         self.problem = ""
         self.transactions += 1
-        await self._keep_last_good()
+        await self._intake.settle()
         if self._numbers.crowded:
             await self._retire_numbers()
-
-    async def _keep_last_good(self) -> None:
-        if self._policies_changed:
-            due = self._last_good.due(self.index.problems)
-            self._policies_changed = due is not None and not await asyncio.to_thread(self._last_good.save, due)
 
     async def _retire_numbers(self) -> None:
         """Numbers of earlier connections that no connection has any more can be given out again."""
@@ -314,21 +265,17 @@ class Policies:
     @property
     def problems(self) -> dict[str, str]:
         """What is refused, why, and what is in force in its place."""
-        return {
-            f"NetworkPolicy {'/'.join(key)}": f"{problem}; {self._in_its_place(key)}"
-            for key, problem in self.index.problems.items()
-        }
-
-    def _in_its_place(self, key: PolicyKey) -> str:
-        return "the pods it selects are isolated" if self._closed(key) else "its last good version stays in force"
+        found = {}
+        for key, problem in self.index.problems.items():
+            closed = self.index.policies[key].compiled.closed
+            instead = "the pods it selects are isolated" if closed else "its last good version stays in force"
+            found[f"NetworkPolicy {'/'.join(key)}"] = f"{problem}; {instead}"
+        return found
 
     @property
     def closed(self) -> int:
         """How many of those that are refused have no good version."""
-        return sum(map(self._closed, self.index.problems))
-
-    def _closed(self, key: PolicyKey) -> bool:
-        return bool(self.index.policies[key].compiled.closed)
+        return sum(bool(self.index.policies[key].compiled.closed) for key in self.index.problems)
 
     def _start_listening(self) -> None:
         try:

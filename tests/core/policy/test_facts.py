@@ -10,32 +10,14 @@ from flock.core.model import Allocation, Pod
 from flock.core.policy.compiled import NamedPort
 from flock.core.policy.facts import local_pod, pod_facts
 
-EXTRA = {
-    "flock.fritzlab.net/anycast": "2001:db8:53::1",
-    "flock.fritzlab.net/addresses": "10.0.0.1, 192.0.2.9,nonsense,127.0.0.1",
-}
 
-
-def pod(*, ips: tuple[str, ...] = ("10.0.0.1", "2001:db8::1"), annotations: Any = None, **spec: Any) -> Pod:
+def pod(**spec: Any) -> Pod:
     obj = {
-        "metadata": {"namespace": "x", "name": "a", "uid": "1", "labels": {"k": "v"}, "annotations": annotations},
+        "metadata": {"namespace": "x", "name": "a", "uid": "1", "labels": {"k": "v"}},
         "spec": spec,
-        "status": {"phase": "Running", "podIPs": [{"ip": ip} for ip in ips]},
+        "status": {"phase": "Running"},
     }
     return msgspec.convert(obj, Pod)
-
-
-def test_every_address_of_a_pod_counts_once() -> None:
-    found = pod_facts(pod(annotations=EXTRA)).addresses
-    assert found == addresses("10.0.0.1", "2001:db8::1", "192.0.2.9", "2001:db8:53::1")
-
-
-def test_a_pod_that_is_not_attached_has_no_address_whatever_its_annotations_ask_for() -> None:
-    assert pod_facts(pod(ips=(), annotations=EXTRA)).addresses == ()
-
-
-def test_an_address_that_is_none_is_nobodys() -> None:
-    assert pod_facts(pod(ips=("", "nonsense", "10.0.0.1"))).addresses == addresses("10.0.0.1")
 
 
 def test_ports_are_known_by_name_and_protocol_and_the_first_of_a_name_counts() -> None:
@@ -45,7 +27,7 @@ def test_ports_are_known_by_name_and_protocol_and_the_first_of_a_name_counts() -
         {"containerPort": 53, "name": "dns", "protocol": "UDP"},
         {"containerPort": 99},
     ]
-    found = pod_facts(pod(containers=[{"ports": ports}, {"ports": None}])).ports
+    found = pod_facts(pod(containers=[{"ports": ports}, {"ports": None}]), addresses=()).ports
     assert found == ((HTTP, 80), (NamedPort("dns", "UDP"), 53))
 
 
@@ -61,7 +43,7 @@ def test_ports_are_known_by_name_and_protocol_and_the_first_of_a_name_counts() -
     ],
 )
 def test_finished_and_host_network_pods_take_no_part(phase: str, host_network: bool, takes_part: bool) -> None:
-    facts = msgspec.structs.replace(pod_facts(pod(hostNetwork=host_network)), phase=phase)
+    facts = msgspec.structs.replace(pod_facts(pod(hostNetwork=host_network), addresses=()), phase=phase)
     assert facts.takes_part is takes_part
 
 

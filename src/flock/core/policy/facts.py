@@ -1,20 +1,18 @@
 """What policies need to know of pods, and what of it a Pod object tells.
 
-A pod of this node (`LocalPod`) is what has an allocation here; its addresses come from the store.  Any other pod is
-what its object says: `status.podIPs`, and the annotations for what Kubernetes has no field for.
+A pod of this node (`LocalPod`) is what has an allocation here; its addresses come from the store.  Any other pod has
+the addresses of its `status.podIPs`, which its tenant cannot write, and those that are vouched for (`vouching`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import get_args
 
 import msgspec
 
-from flock.core.annotations import ADDRESSES, ANYCAST
 from flock.core.model import Allocation, Pod
 from flock.core.naming import link_local
 from flock.core.policy.compiled import Address, NamedPort, PolicyKey, Protocol
-from flock.core.reserved import reserved
 
 Ports = tuple[tuple[NamedPort, int], ...]
 PROTOCOLS = get_args(Protocol)
@@ -78,16 +76,13 @@ def same_pod(local: LocalPod, facts: PodFacts) -> bool:
     return not local.uid or not facts.uid or local.uid == facts.uid
 
 
-def pod_facts(pod: Pod) -> PodFacts:
-    """A pod without podIPs has not been attached, and what its annotations ask for has not been granted."""
-    primary = tuple(_usable(entry.ip for entry in pod.status.pod_ips or ()))
-    annotated = (text for name in (ADDRESSES, ANYCAST) for text in pod.annotations.get(name, "").split(","))
+def pod_facts(pod: Pod, *, addresses: tuple[Address, ...]) -> PodFacts:
     return PodFacts(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
         labels=pod.labels,
-        addresses=tuple(dict.fromkeys((*primary, *_usable(annotated)))) if primary else (),
+        addresses=addresses,
         ports=pod_ports(pod),
         host_network=bool(pod.spec.host_network),
         phase=pod.status.phase,
@@ -118,14 +113,3 @@ def pod_ports(pod: Pod) -> Ports:
             if port.name and protocol in PROTOCOLS:
                 found.setdefault(NamedPort(port.name, protocol), port.container_port)  # type: ignore[arg-type]
     return tuple(found.items())
-
-
-def _usable(texts: Iterable[str]) -> Iterator[Address]:
-    """What is no address, or none a pod can have, its own node has refused: it is nobody's."""
-    for text in texts:
-        try:
-            address = ip_address(text.strip())
-        except ValueError:
-            continue
-        if not reserved(address):
-            yield address
