@@ -39,6 +39,11 @@ struct reply {
     int reason;         /* if UNREACHABLE: errno */
 };
 
+static bool nobody_there(const struct reply *reply)
+{
+    return reply->outcome == ABSENT || reply->outcome == HUNG_UP;
+}
+
 static int64_t now_ms(void)
 {
     struct timespec now;

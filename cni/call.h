@@ -6,6 +6,7 @@
 #define FLOCK_CALL_H
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/un.h>
@@ -59,6 +60,16 @@ struct call {
     int64_t wait_ms;
     bool defers; /* leaves a DEL for an agent that is away */
 };
+
+/* The path of what an agent keeps in its socket's directory, and its length. */
+static size_t beside_socket(const struct call *call, const char *name, char path[static PATH_MAX])
+{
+    struct text text = {path, 0, PATH_MAX - 1};
+    put_bytes(&text, call->socket, (size_t)(strrchr(call->socket, '/') + 1 - call->socket));
+    put(&text, name);
+    path[text.size] = '\0';
+    return text.size;
+}
 
 static bool verb_is(const struct call *call, const char *name)
 {

@@ -8,11 +8,11 @@
 
    and takes one line back: {"result":…}, {"error":{…}} or {}.  Result and error are passed on byte for byte.  An
    agent that is away, or goes away before it has answered, gets the same request again until `wait` seconds are
-   over: every verb is idempotent.  STATUS never waits for one, DEL need not (later.h).  VERSION is answered here.
-   Every failure is a CNI error on standard output, exit 1.
+   over: every verb is idempotent.  STATUS never waits for one (restart.h), DEL need not (later.h).  VERSION is answered
+   here.  Every failure is a CNI error on standard output, exit 1.
 
    Read on in call.h (what the runtime hands over), loopback.h (another plugin that has to go first), agent.h (the
-   connection), later.h (what is left for an agent that is away), output.h (errors) and json.h.
+   connection), later.h and restart.h (an agent that is away), output.h (errors) and json.h.
 
    Why C: it runs once or more per pod, on hosts that may have no Python, and is to be done in about a
    millisecond.  All memory is static; pages that a call does not touch cost nothing. */
@@ -26,6 +26,7 @@
 #include "later.h"
 #include "loopback.h"
 #include "output.h"
+#include "restart.h"
 
 /* These two may be set by the compiler, for tests that are not to take as long.
 
@@ -121,6 +122,8 @@ static struct span ask_agent(const struct call *call)
     struct reply reply;
     if (!call->defers || !ask_or_leave(call, request, patience, &reply))
         reply = ask(call->socket, request, &patience);
+    if (verb_is(call, "STATUS") && nobody_there(&reply) && is_restarting(call))
+        exit(0);
     if (reply.outcome != ANSWERED)
         give_up(call, &reply);
     return reply.answer;

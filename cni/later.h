@@ -10,7 +10,6 @@
 #define FLOCK_LATER_H
 
 #include <fcntl.h>
-#include <limits.h>
 
 #include "agent.h"
 #include "call.h"
@@ -20,9 +19,7 @@
 /* A name that is too long is the file system's to refuse. */
 static bool note_down(const struct call *call, char path[static PATH_MAX])
 {
-    struct text name = {path, 0, PATH_MAX - 1};
-    put_bytes(&name, call->socket, (size_t)(strrchr(call->socket, '/') + 1 - call->socket));
-    put(&name, NOTES);
+    struct text name = {path, beside_socket(call, NOTES, path), PATH_MAX - 1};
     put(&name, call->container_id);
     put(&name, ":");
     put(&name, call->ifname);
@@ -31,11 +28,6 @@ static bool note_down(const struct call *call, char path[static PATH_MAX])
     if (fd >= 0)
         close(fd);
     return fd >= 0;
-}
-
-static bool nobody_there(const struct reply *reply)
-{
-    return reply->outcome == ABSENT || reply->outcome == HUNG_UP;
 }
 
 /* Ends the program if the request was left for later.  False if it cannot be: nobody is there, and no place for notes

@@ -105,6 +105,46 @@ def test_status_never_waits_for_an_agent(flock: Path, sock: Path) -> None:
     assert len(agent.requests) == 1
 
 
+# --- an agent that is being restarted --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(run_dir: Path) -> Iterator[Path]:
+    """What an agent that can serve keeps beside its socket."""
+    file = run_dir / "serving"
+    file.touch()
+    yield file
+    file.unlink()
+
+
+def test_status_bears_with_an_agent_that_served_less_than_a_minute_ago(
+    impatient: Path, sock: Path, served: Path
+) -> None:
+    assert run(impatient, "STATUS", config(sock)) == Outcome(0, b"")
+    with FakeAgent(sock, b"") as agent:  # it ends while it is asked
+        assert run(impatient, "STATUS", config(sock)) == Outcome(0, b"")
+    assert len(agent.requests) == 1
+
+
+@pytest.mark.parametrize("age", [61, 3600, -60], ids=["longer gone", "long gone", "after the clock was set back"])
+def test_an_agent_that_is_longer_gone_is_not_available(impatient: Path, sock: Path, served: Path, age: int) -> None:
+    then = time.time() - age
+    os.utime(served, (then, then))
+    assert run(impatient, "STATUS", config(sock)).code == 50
+
+
+def test_what_an_agent_answers_counts_more_than_what_it_did_before(impatient: Path, sock: Path, served: Path) -> None:
+    with FakeAgent(sock, b'{"error":{"cniVersion":"1.1.0","code":50,"msg":"","details":""}}\n'):
+        assert run(impatient, "STATUS", config(sock)).code == 50
+    with FakeAgent(sock, None):
+        assert run(impatient, "STATUS", config(sock)).code == 50
+
+
+@pytest.mark.parametrize("verb", ["ADD", "DEL", "CHECK", "GC"])
+def test_only_status_is_answered_without_an_agent(impatient: Path, sock: Path, served: Path, verb: str) -> None:
+    assert run(impatient, verb, config(sock)).code == 11
+
+
 # --- beside the runtime's loopback plugin ----------------------------------------------------------------------------
 
 # Starts the executable and, a moment later, the loopback plugin; prints whether that had ended when the first had.

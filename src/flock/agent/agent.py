@@ -26,6 +26,7 @@ from flock.agent.parts import Parts, assemble
 from flock.agent.policies import Policies
 from flock.agent.readiness import Readiness
 from flock.agent.routing import Routing
+from flock.agent.serving import Serving
 from flock.agent.verbs import PATIENCE, Verbs
 from flock.core.cni import Request
 from flock.core.errors import Code, FieldError, FlockError, TryAgain
@@ -35,6 +36,7 @@ from flock.edge.deferred import Deferred
 from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
 from flock.edge.rpc import Handler, RpcServer
+from flock.edge.served import Served
 from flock.edge.source import Source
 from flock.edge.store import Store
 from flock.edge.supervising import Supervisor
@@ -77,9 +79,10 @@ class Agent:
         self._healed = False
         self._failed: dict[str, str] = {}
         self._changed = asyncio.Event()
+        self._serving = Serving(self._readiness, Served(settings.run_dir))
         self._rpc = RpcServer(
             settings.run_dir / "flock.sock",
-            {"STATUS": self._not_available, "status": self._short_status},
+            {"STATUS": self._serving.status, "status": self._short_status},
             otherwise=self._wait_for_handler,
             on_call=self._count,
         )
@@ -110,6 +113,7 @@ class Agent:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         log.info("stopping")
+        self._serving.note()
         await self._rpc.stop(LAST_CALLS)
         if self._parts is not None:
             await self._parts.announcer.leave()
@@ -177,9 +181,8 @@ class Agent:
         gauges.register(self._metrics, parts, self._supervisor)
         reporter = self._reporter(parts)
         self._rpc.otherwise = None
-        self._rpc.handlers = _handlers(
-            Verbs(parts, self._deferred, add_failed=reporter.add_failed if reporter else None), Admin(parts)
-        )
+        verbs = Verbs(parts, self._deferred, add_failed=reporter.add_failed if reporter else None)
+        self._rpc.handlers = {**_handlers(verbs, Admin(parts)), "STATUS": self._serving.status}
         runs = {
             "routing": parts.routing.run,
             "source": lambda: self._follow_source(parts),
@@ -188,6 +191,7 @@ class Agent:
             "departure": parts.departure.run,
             "policies": parts.policies.run,
         }
+        runs["serving"] = self._serving.run
         if reporter is not None:
             runs["reporting"] = reporter.run
         for name, run in runs.items():
@@ -243,6 +247,7 @@ class Agent:
                 await parts.healer.heal()
                 parts.announcer.begin()
                 self._healed = True
+                self._serving.note()
                 gc.collect()
                 gc.freeze()  # what exists now lives as long as the agent: no need to look at it again and again
                 log.info("ready node=%s", self._settings.node)
@@ -290,9 +295,6 @@ class Agent:
             await asyncio.sleep(0.02)
         raise TryAgain(f"the agent is starting: {self._store_problem}")
 
-    async def _not_available(self, _: Request) -> None:
-        raise FlockError("; ".join(self._readiness.report().not_ready), code=Code.NOT_AVAILABLE)
-
     async def _short_status(self, _: Request) -> dict[str, object]:
         return base_status(self._settings.node, self._readiness)
 
@@ -320,7 +322,6 @@ def _handlers(verbs: Verbs, admin: Admin) -> dict[str, Handler]:
         "DEL": verbs.delete,
         "CHECK": verbs.check,
         "GC": verbs.gc,
-        "STATUS": verbs.status,
         "status": admin.status,
         "pods": admin.pods,
         "check": admin.check,

@@ -119,13 +119,6 @@ class Verbs:
         if failures:
             raise FlockError(f"GC could not free {len(failures)} attachments: {'; '.join(failures)}")
 
-    async def status(self, request: Request) -> None:
-        parse_net_conf(request.stdin_data)
-        limits = self._readiness.report()
-        if limits.not_ready:
-            code = Code.LIMITED if limits.pods_suffer else Code.NOT_AVAILABLE
-            raise FlockError("; ".join(limits.not_ready), code=code, details="flockctl status tells more")
-
 
 def _require(request: Request, *names: str) -> None:
     """The executable checks this too; others may speak to the socket."""
