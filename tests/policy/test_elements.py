@@ -49,6 +49,8 @@ def test_a_batch_leaves_the_same_rules_as_a_script() -> None:
         for change in CHANGES:
             transaction, same = one.ruleset.transaction(change), other.ruleset.transaction(change)
             assert transaction == same
+            if same.prepare:
+                other.do(lambda nft, s=same.prepare: nft.run(s))
             by_script = same.script or "\n".join(statements(same.operations))
             one.do(lambda nft, t=transaction: nft.apply(t))
             other.do(lambda nft, s=by_script: nft.run(s))
@@ -60,6 +62,7 @@ def test_pods_of_known_classes_come_and_go_without_nft(ground: Playground) -> No
     for change in (CHANGES[0], Change(removed_subjects=(interface(2),))):
         transaction = ground.ruleset.transaction(change)
         assert transaction.operations
+        assert not transaction.prepare
         assert not transaction.script
 
 
@@ -124,7 +127,9 @@ def test_ten_thousand_members_are_one_batch(ground: Playground) -> None:
     ground.load(STATE)
     start = int(IPv6Address("2001:db8:aaaa::"))
     many = frozenset(IPv6Address(start + n) for n in range(10_000))
-    assert not ground.change(Change(added=(Membership(FRIENDS, many),))).script
+    joined = ground.change(Change(added=(Membership(FRIENDS, many),)))
+    assert not joined.prepare
+    assert not joined.script
     found = ground.do(lambda nft: nft.ask(observe.observe))
     assert max(found.elements.values()) == 10_001
     ground.change(Change(dropped=(Membership(FRIENDS, many),)))

@@ -84,9 +84,11 @@ def test_members_come_and_go_without_starting_nft(ground: Playground) -> None:
     ground.load(compiled([subject(1, ingress="in"), subject(2)], [FROM_FRIENDS], {FRIENDS: ()}))
     assert not ground.reaches(2, 1, "6")
     joined = ground.change(Change(added=(Membership(FRIENDS, frozenset(addresses(2))),)))
+    assert not joined.prepare
     assert not joined.script
     assert ground.reaches(2, 1, "6")
     left = ground.change(Change(dropped=(Membership(FRIENDS, frozenset(addresses(2))),)))
+    assert not left.prepare
     assert not left.script
     assert not ground.reaches(2, 1, "6", 81)
 

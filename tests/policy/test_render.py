@@ -25,7 +25,7 @@ from flock.core.policy.compiled import (
 )
 from flock.core.policy.elements import statements
 from flock.core.policy.numbers import HIGHEST, Numbered, Numbers, PodNumbers
-from flock.core.policy.render import Ruleset
+from flock.core.policy.render import Ruleset, Transaction
 
 GOLDEN = Path(__file__).parent / "golden"
 FRIENDS, EVERYBODY, HTTP = group("app=friend"), group(""), NamedPort("http", "TCP")
@@ -57,31 +57,35 @@ def test_everything() -> None:
     matches_golden("full.nft", Ruleset(Numbers()).full(STATE, {}))
 
 
-def test_a_new_policy_its_chains_and_its_pods_are_one_script() -> None:
+def shown(transaction: Transaction) -> str:
+    """What is prepared, and what comes after it."""
+    rest = transaction.script or "".join(f"{line}\n" for line in statements(transaction.operations))
+    return f"# prepare\n{transaction.prepare}# then\n{rest}"
+
+
+def test_a_new_policy_has_its_chains_before_its_pods() -> None:
     ruleset = Ruleset(Numbers())
     ruleset.full(STATE, {})
     new = policy("new", ingress=[Rule(peers=Peers(anywhere=True), any_port=False, ports=(PortRange("UDP", 1, 9),))])
-    script = ruleset.transaction(Change(policies=(new,), subjects=(subject(2, ingress="new"),))).script
-    matches_golden("new-policy.nft", script)
-    matches_golden(
-        "gone-policy.nft",
-        ruleset.transaction(Change(removed_policies=(new.key,), subjects=(subject(2),))).script,
-    )
+    come = ruleset.transaction(Change(policies=(new,), subjects=(subject(2, ingress="new"),)))
+    matches_golden("new-policy.nft", shown(come))
+    gone = ruleset.transaction(Change(removed_policies=(new.key,), subjects=(subject(2),)))
+    assert not gone.prepare
+    matches_golden("gone-policy.nft", shown(gone))
 
 
 def test_a_strict_change_gives_new_numbers_and_rules_for_answers() -> None:
     ruleset = Ruleset(Numbers())
     ruleset.full(STATE, {})
-    matches_golden(
-        "strict-change.nft", ruleset.transaction(Change(policies=(policy("out", egress=[], strict=True),))).script
-    )
+    change = Change(policies=(policy("out", egress=[], strict=True),))
+    matches_golden("strict-change.nft", shown(ruleset.transaction(change)))
 
 
 def test_a_pod_of_known_classes_is_operations_only() -> None:
     ruleset = Ruleset(Numbers())
     ruleset.full(STATE, {})
     transaction = ruleset.transaction(Change(subjects=(subject(3, ingress="web", egress="out"),)))
-    assert transaction.script == ""
+    assert (transaction.prepare, transaction.script) == ("", "")
     matches_golden("new-pod.nft", "\n".join(statements(transaction.operations)) + "\n")
 
 

@@ -131,5 +131,6 @@ def test_only_one_can_listen(ground: Playground) -> None:
 def test_a_change_with_nothing_in_it_does_nothing(ground: Playground) -> None:
     ground.load(STATE)
     transaction = ground.change(Change())
+    assert not transaction.prepare
     assert not transaction.script
     assert not transaction.operations

@@ -42,10 +42,8 @@ def subject_elements(subject: Subject, numbers: PodNumbers) -> list[Element]:
         found += [Element(TABLE, "earlier", (name, Mark(n << shift)), comment=pod) for n in side.earlier]
     found.append(Element(TABLE, "self", (name, name)))
     for class_ in classes_of(subject, numbers):
-        found.append(Element(TABLE, class_.kind, (name,), f"goto {class_.chain}", pod))
-    for direction in DIRECTIONS:
-        if getattr(subject.verdicts, direction) is not None:
-            found.append(Element(TABLE, f"isolated-{direction}", (name,)))
+        found.append(Element(TABLE, class_.kind, (name,), f"jump {class_.chain}", pod))
+        found.append(Element(TABLE, f"isolated-{class_.kind}", (name,)))
     found.append(Element(BIND_TABLE, "bind-source", (name,), f"jump {source_chain(name)}"))
     found.append(Element(BIND_TABLE, "bind-destination", (name,), f"jump {destination_chain(name)}"))
     return found

@@ -33,7 +33,7 @@ Part = str | IPv4Address | IPv6Address | Mark | Port | Raw  # str: an interface'
 
 
 class Element(NamedTuple):
-    """`verdict` is `jump CHAIN` or `goto CHAIN` in a map, empty in a set."""
+    """`verdict` is `jump CHAIN` in a map, empty in a set."""
 
     table: Table
     set: str
@@ -58,9 +58,24 @@ class Binding(NamedTuple):
         )
 
 
+class Chain(NamedTuple):
+    """A chain with all its rules; only removed this way."""
+
+    name: str
+
+
+class NamedSet(NamedTuple):
+    """A set with all its elements; only removed this way."""
+
+    name: str
+
+
+What = Element | Binding | Chain | NamedSet
+
+
 class Operation(NamedTuple):
     add: bool
-    what: Element | Binding
+    what: What
 
 
 def source_chain(interface: str) -> str:
@@ -80,16 +95,26 @@ def statements(operations: Iterable[Operation]) -> list[str]:
     for (add, place), group in groupby(operations, lambda o: (o.add, _place(o.what))):
         if place is None:
             for operation in group:
-                assert isinstance(operation.what, Binding)
-                lines += _binding(operation.what) if add else _unbinding(operation.what)
+                lines += _other(operation)
         else:
             elements = ", ".join(element_text(o.what, full=add) for o in group if isinstance(o.what, Element))
             lines.append(f"{'add' if add else 'delete'} element {place} {{ {elements} }}")
     return lines
 
 
-def _place(what: Element | Binding) -> str | None:
+def _place(what: What) -> str | None:
     return f"{what.table} {what.set}" if isinstance(what, Element) else None
+
+
+def _other(operation: Operation) -> list[str]:
+    match operation.what:
+        case Binding() as binding:
+            return _binding(binding) if operation.add else _unbinding(binding)
+        case Chain(name):
+            return [f"delete chain {TABLE} {name}"]
+        case NamedSet(name):
+            return [f"delete set {TABLE} {name}"]
+    raise AssertionError(operation)
 
 
 def element_text(element: Element, *, full: bool = True) -> str:

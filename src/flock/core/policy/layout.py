@@ -19,10 +19,12 @@ SETS = {
     "self": ("set", "type ifname . ifname", "a pod that reaches itself through a Service"),
     "egress": ("map", "type ifname : verdict", "pods isolated in what they open"),
     "ingress": ("map", "type ifname : verdict", "pods isolated in what they accept"),
-    "isolated-egress": ("set", "type ifname", "the same pods: whoever is judged by nothing else is dropped"),
-    "isolated-ingress": ("set", "type ifname", "the same pods: whoever is judged by nothing else is dropped"),
     "egress-replies": ("map", "type ifname : verdict", "how earlier connections a pod opened are judged by an answer"),
     "ingress-replies": ("map", "type ifname : verdict", "how earlier connections a pod took are judged by its answer"),
+    "isolated-egress": ("set", "type ifname", "the pods in @egress: whoever its class does not judge is dropped"),
+    "isolated-ingress": ("set", "type ifname", "the pods in @ingress: whoever its class does not judge is dropped"),
+    "isolated-egress-replies": ("set", "type ifname", "the pods in @egress-replies, likewise"),
+    "isolated-ingress-replies": ("set", "type ifname", "the pods in @ingress-replies, likewise"),
 }
 BIND_SETS = {
     "bind-source": ("map", "type ifname : verdict", "writes the number of the pod a connection comes from"),
@@ -39,16 +41,19 @@ def _judging(side: str, *, here: str, there: str, map_: str, answers: str) -> li
         f"ct state established,related ct direction reply {side} . ct mark & {there} @pods accept",
         "iifname . oifname @self accept",
         f"ct direction reply {side} . ct mark & {there} @earlier goto {answers}",
-        f"{side} vmap @{map_}",
-        # The kernel switches to new rules between two rules of one packet: a chain that was just made may still be
-        # empty to it.  Members of this set do not change when everything is made anew, so it drops even then.
-        f"{side} @isolated-{map_} counter name {map_}-drops drop",
+        *_by_class(side, map_, counter=f"{map_}-drops"),
     ]
 
 
+def _by_class(side: str, map_: str, *, counter: str) -> list[str]:
+    """A packet may see a new element of the map and not yet the rules of the chain it jumps to.  That jump comes back
+    here, while a class that has its rules accepts or drops."""
+    return [f"{side} vmap @{map_}", f"{side} @isolated-{map_} counter name {counter} drop"]
+
+
 CHAINS: Mapping[str, Sequence[str]] = {
-    "answers-from": ["iifname vmap @ingress-replies", "accept"],
-    "answers-to": ["oifname vmap @egress-replies", "accept"],
+    "answers-from": [*_by_class("iifname", "ingress-replies", counter="ingress-drops"), "accept"],
+    "answers-to": [*_by_class("oifname", "egress-replies", counter="egress-drops"), "accept"],
     "egress": [
         "type filter hook forward priority filter - 1; policy accept;",
         *_judging("iifname", here=SOURCE, there=DESTINATION, map_="egress", answers="answers-from"),
@@ -75,30 +80,27 @@ def is_hook(line: str) -> bool:
     return line.startswith("type ")
 
 
-KEPT = frozenset({"isolated-egress", "isolated-ingress"})  # sets that are never made anew
-
-
 class Content(NamedTuple):
-    """Names of what is in a table: its chains, its sets and maps with their kind, and members of KEPT sets."""
+    """Names of what is in a table: its chains, and its sets and maps with their kind."""
 
     chains: Sequence[str]
     sets: Sequence[tuple[str, str]]
-    kept: Mapping[str, Collection[str]] = {}
 
 
 Existing = Mapping[str, Content]  # by table
 
 
-def tables(*, antispoofing: bool, existing: Existing | None) -> str:
+def tables(*, antispoofing: bool, existing: Existing | None, wanted: Collection[str] = ()) -> str:
     """Our tables anew, without pods, in place of what there is; for the beginning of a script.
 
-    What was there stays in force until the script's last line is in.  Base chains stay and are filled anew: were they
-    made anew as well, a packet could meet the new one before the switch, still empty, and the old one after it, empty
-    already.  `existing` None: without regard to that, for tables that somebody else has changed beyond recognition.
+    What was there stays in force until the script's last line is in.  Chains and sets that stay (those fixed here, and
+    `wanted`) are emptied and filled again, never made anew: a packet that is under way has the rules from before, and
+    these lead to the chains and sets from before.  `existing` None: without regard to that, for tables that somebody
+    else has changed beyond recognition.
     """
     chains = {**walls.chains(antispoofing=antispoofing), **CHAINS}
     return "".join(
-        _cleared(name, contents, None if existing is None else existing.get(name, Content((), ())))
+        _cleared(name, contents, None if existing is None else existing.get(name, Content((), ())), {*sets, *wanted})
         + _table(name, counters, sets, contents)
         for name, counters, sets, contents in (
             (TABLE, COUNTERS, SETS, chains),
@@ -108,16 +110,18 @@ def tables(*, antispoofing: bool, existing: Existing | None) -> str:
     )
 
 
-def _cleared(table: str, chains: Mapping[str, Sequence[str]], existing: Content | None) -> str:
-    """The table with nothing in it but its base chains, still without rules."""
+def _cleared(table: str, chains: Mapping[str, Sequence[str]], existing: Content | None, wanted: Collection[str]) -> str:
+    """The table with nothing in it but its base chains and what stays, all empty."""
     text = f"table {table} {{}}\n"
     if existing is None:
         return text + f"delete table {table}\n"
     base = {name: lines[0] for name, lines in chains.items() if is_hook(lines[0])}
     text += "".join(f"add chain {table} {name} {{ {hook} }}\n" for name, hook in base.items())
     text += f"flush table {table}\n"
-    text += "".join(f"delete {kind} {table} {name}\n" for kind, name in existing.sets if name not in KEPT)
-    return text + "".join(f"delete chain {table} {name}\n" for name in existing.chains if name not in base)
+    for kind, name in existing.sets:
+        text += f"{'flush' if name in wanted else 'delete'} {kind} {table} {name}\n"
+    staying = {*chains, *wanted}
+    return text + "".join(f"delete chain {table} {name}\n" for name in existing.chains if name not in staying)
 
 
 def _table(

@@ -1,16 +1,16 @@
 """From the compiled form to what the kernel is told: pure.
 
 `Ruleset` mirrors which chains, sets and pods' elements are there.  `full` renders everything; `transaction` renders
-what a Change changes.  Where only pods and members come and go, that is a list of operations for a netlink batch; as
-soon as a chain or set has to be made, changed or removed, it is one nft script that contains the operations as well.
-Either way it is one transaction: nothing is ever half in force.
+what a Change changes.  Where pods and members come and go, that is a list of operations for a netlink batch.  What has
+to be made or changed first is an nft script that goes before: chains are there, with their rules, before an element
+leads a packet to them.  Whom a policy isolates changes in one transaction, after that.
 
 Both take the change in at once.  If the kernel then refuses it, the mirror is ahead, and `full` puts that right.
 """
 
 from collections import Counter
 from collections.abc import Collection
-from typing import TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,28 +28,31 @@ from flock.core.policy.compiled import (
     Subject,
     named_audiences,
 )
-from flock.core.policy.content import binding, classes_of, member_elements, port_elements, subject_elements
+from flock.core.policy.content import binding, member_elements, port_elements, subject_elements
 from flock.core.policy.cutting import Cut, to_cut
 from flock.core.policy.elements import (
     ARP_TABLE,
     TABLE,
+    Chain,
     Element,
+    NamedSet,
     Operation,
     destination_chain,
     source_chain,
     statements,
 )
 from flock.core.policy.numbers import Numbers, PodNumbers
-from flock.core.policy.rules import Class, Kind, policy_lines, version_of
+from flock.core.policy.rules import Class, policy_lines, version_of
+from flock.core.policy.uses import Pod, PolicyChain, Uses
 
 Audience = tuple[GroupId | None, NamedPort]
-Pod = tuple[Subject, PodNumbers]
-T = TypeVar("T")
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """One of the two is empty; both are where there is nothing to do."""
+    """`prepare` makes what nothing leads to yet, and changes policies nobody leaves.  The rest comes after it in one
+    transaction, as a script or as operations; the other is empty."""
 
+    prepare: str = ""
     script: str = ""
     operations: tuple[Operation, ...] = ()
 
@@ -76,7 +79,7 @@ class Ruleset:
         self._groups: set[GroupId] = set()
         self._audiences: set[Audience] = set()
         self._classes: Counter[Class] = Counter()  # how many pods are in each
-        self._chains: Counter[tuple[Kind, PolicyKey]] = Counter()  # how many classes jump to each
+        self._chains: Counter[PolicyChain] = Counter()  # how many classes jump to each
         self._rules: dict[str, int] = {}  # by chain, without the fixed ones
 
     def full(self, compiled: Compiled, existing: layout.Existing | None) -> str:
@@ -92,31 +95,24 @@ class Ruleset:
             added=tuple(Membership(group, frozenset(a)) for group, a in sorted(compiled.groups.items())),
             added_named=tuple(NamedMembership(*audience, frozenset(endpoints)) for audience, endpoints in named),
         )
-        before, operations, after = self._take(change, cut=())
-        assert not after
-        operations += self._no_longer_isolated(operations, existing)
-        return layout.tables(antispoofing=self._antispoofing, existing=existing) + "".join(
-            f"{line}\n" for line in [*before, *statements(operations)]
+        steps = self._take(change, cut=())
+        expected = self.expected(compiled)
+        tables = layout.tables(
+            antispoofing=self._antispoofing, existing=existing, wanted={*expected.rules, *expected.elements}
         )
-
-    @staticmethod
-    def _no_longer_isolated(operations: list[Operation], existing: layout.Existing | None) -> list[Operation]:
-        """Members of sets that are kept, not made anew."""
-        wanted = {(o.what.set, *o.what.key) for o in operations if isinstance(o.what, Element)}
-        kept = existing[TABLE].kept if existing and TABLE in existing else {}
-        return [
-            Operation(False, Element(TABLE, name, (member,)))
-            for name, members in sorted(kept.items())
-            for member in sorted(members)
-            if (name, member) not in wanted
-        ]
+        return tables + _script([*steps.sets, *steps.chains, *statements([*steps.members, *steps.moves])])
 
     def transaction(self, change: Change) -> Transaction:
         cut = to_cut(change, subjects=self._subjects, policies=self._policies, all_strict=self._strict)
-        before, operations, after = self._take(change, cut=cut)
-        if before or after:
-            return Transaction(script="".join(f"{line}\n" for line in [*before, *statements(operations), *after]))
-        return Transaction(operations=tuple(operations))
+        steps = self._take(change, cut=cut)
+        prepare, operations = "", [*steps.moves, *steps.gone]
+        if steps.sets or steps.chains:
+            prepare = _script([*steps.sets, *statements(steps.members), *steps.chains])
+        else:
+            operations = [*steps.members, *operations]
+        if steps.late:
+            return Transaction(prepare, script=_script([*steps.late, *statements(operations)]))
+        return Transaction(prepare, operations=tuple(operations))
 
     def retire(self, numbers: Collection[int]) -> Transaction:
         """Forget earlier numbers, which the caller found on no connection."""
@@ -144,30 +140,39 @@ class Ruleset:
 
     # --- taking a change in -------------------------------------------------------------------------------------
 
-    def _take(self, change: Change, *, cut: Collection[Cut]) -> tuple[list[str], list[Operation], list[str]]:
-        """Lines that come first, operations, lines that come last."""
+    def _take(self, change: Change, *, cut: Collection[Cut]) -> "_Steps":
+        """A policy that changes does so before pods join it, so that they meet what it says now.  Where a pod leaves
+        it, which must not meet that any more, it changes together with the pods."""
         self._policies.update({policy.key: policy for policy in change.policies})
         sets = self._new_sets(change)
-        uses = _Uses(self._classes, self._chains)
+        uses = Uses(self._classes, self._chains)
         subjects = self._take_subjects(change, cut, uses)
         updated = {policy.key for policy in change.policies}
-        policies = uses.new_chains | ({chain for chain in self._chains if chain[1] in updated} if updated else set())
-        before = sets + self._define(sorted(policies), sorted(uses.new_classes))
-        members = self._members(change)
-        gone = self._gone(sorted(uses.old_classes), sorted(uses.old_chains))
-        after = [f"delete chain {TABLE} {name}" for name in gone]
-        after += self._old_sets(change)
+        rewritten = {chain for chain in self._chains if chain[1] in updated} if updated else set()
+        late = (rewritten - uses.new_chains) & uses.left
+        late_classes = {c for c in uses.new_classes if any((c.kind, key) in late for key in c.policies)}
+        steps = _Steps(
+            sets=sets,
+            members=self._members(change),
+            chains=self._define(uses.new_chains | rewritten - late, uses.new_classes - late_classes),
+            late=self._define(late, late_classes),
+            moves=subjects,
+            gone=[
+                *(Operation(False, Chain(name)) for name in self._gone(uses.old_classes, uses.old_chains)),
+                *(Operation(False, NamedSet(name)) for name in self._old_sets(change)),
+            ],
+        )
         for key in change.removed_policies:
             self._policies.pop(key, None)
-        return before, [*members, *subjects], after
+        return steps
 
-    def _define(self, policies: list[tuple[Kind, PolicyKey]], classes: list[Class]) -> list[str]:
+    def _define(self, policies: Collection[PolicyChain], classes: Collection[Class]) -> list[str]:
         """Chains of policies, new or anew, and of new classes; all are named before the first jump to one."""
         chains = [
             (names.policy_chain(kind, key), names.comment("/".join(key)), policy_lines(self._policies.get(key), kind))
-            for kind, key in policies
+            for kind, key in sorted(policies)
         ]
-        chains += [(c.chain, c.comment, c.lines()) for c in classes]
+        chains += [(c.chain, c.comment, c.lines()) for c in sorted(classes)]
         lines = [f'add chain {TABLE} {name} {{ comment "{text}"; }}' for name, text, _ in chains]
         lines += [f"flush chain {TABLE} {name}" for name, _, _ in chains if name in self._rules]
         for name, _, rules in chains:
@@ -175,8 +180,8 @@ class Ruleset:
             self._rules[name] = len(rules)
         return lines
 
-    def _gone(self, classes: list[Class], policies: list[tuple[Kind, PolicyKey]]) -> list[str]:
-        gone = [c.chain for c in classes] + [names.policy_chain(kind, key) for kind, key in policies]
+    def _gone(self, classes: Collection[Class], policies: Collection[PolicyChain]) -> list[str]:
+        gone = [c.chain for c in sorted(classes)] + [names.policy_chain(kind, key) for kind, key in sorted(policies)]
         for name in gone:
             del self._rules[name]
         return gone
@@ -209,7 +214,7 @@ class Ruleset:
                 gone += [names.port_set(*audience, v) for v in ((0,) if audience[0] is None else (6, 4))]
         self._groups.difference_update(change.removed_groups)
         self._audiences.difference_update(change.removed_named)
-        return [f"delete set {TABLE} {name}" for name in gone]
+        return gone
 
     def _members(self, change: Change) -> list[Operation]:
         """Members that come and go; those of sets that go as a whole need no mention."""
@@ -222,7 +227,7 @@ class Ruleset:
             *(Operation(True, e) for n in change.added_named for e in port_elements(n.group, n.port, n.endpoints)),
         ]
 
-    def _take_subjects(self, change: Change, cut: Collection[Cut], uses: "_Uses") -> list[Operation]:
+    def _take_subjects(self, change: Change, cut: Collection[Cut], uses: Uses) -> list[Operation]:
         """In an order in which nothing refers to a chain that is not there yet or any more."""
         after: dict[str, Subject | None] = {interface: self._subjects[interface] for interface, _ in sorted(cut)}
         after |= {subject.interface: subject for subject in change.subjects}
@@ -261,36 +266,15 @@ class Ruleset:
         return None if subject is None else (subject, self._numbered[interface])
 
 
-class _Uses:
-    """Counts how many pods are in a class and how many classes jump to a policy's chain; what nobody uses is not
-    there.  Knows afterwards which came into use and which fell out of it."""
+class _Steps(NamedTuple):
+    """What a change comes to, in the order in which it is to happen."""
 
-    def __init__(self, classes: "Counter[Class]", chains: "Counter[tuple[Kind, PolicyKey]]") -> None:
-        self._classes, self._chains = classes, chains
-        self.new_classes: set[Class] = set()
-        self.old_classes: set[Class] = set()
-        self.new_chains: set[tuple[Kind, PolicyKey]] = set()
-        self.old_chains: set[tuple[Kind, PolicyKey]] = set()
-
-    def change(self, old: Pod | None, new: Pod | None) -> None:
-        for pod, step in ((new, +1), (old, -1)):
-            for class_ in classes_of(*pod) if pod is not None else ():
-                if _step(self._classes, class_, step, self.new_classes, self.old_classes):
-                    for key in class_.policies:
-                        _step(self._chains, (class_.kind, key), step, self.new_chains, self.old_chains)
-
-
-def _step(counter: "Counter[T]", what: T, step: int, new: set[T], old: set[T]) -> bool:
-    """Count up or down; True if this made it used or unused."""
-    counter[what] += step
-    if counter[what] == 0:
-        del counter[what]
-        new.discard(what) if what in new else old.add(what)
-        return True
-    if counter[what] == 1 and step == 1:
-        old.discard(what) if what in old else new.add(what)
-        return True
-    return False
+    sets: list[str]
+    members: list[Operation]
+    chains: list[str]  # new ones, and policies that change before pods join them
+    late: list[str]  # policies that change in the moment in which pods leave them
+    moves: list[Operation]  # pods
+    gone: list[Operation]
 
 
 _SETS = {name: position for position, name in enumerate([*layout.SETS, *layout.BIND_SETS])}
@@ -308,6 +292,10 @@ def _audience_order(audience: Audience) -> tuple[bool, GroupId, NamedPort]:
 
 def _add_set(name: str, type_: str, comment: str) -> str:
     return f'add set {TABLE} {name} {{ type {type_}; comment "{comment}"; }}'
+
+
+def _script(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _elements(pod: Pod | None) -> dict[Element, None]:

@@ -36,7 +36,9 @@ class Nft:
             watch.ours(self._socket.port)
 
     async def apply(self, transaction: Transaction) -> None:
-        """KernelRefused: nothing of it is in force."""
+        """KernelRefused: nothing of it is in force, or only what was to be prepared."""
+        if transaction.prepare:
+            await self.run(transaction.prepare)
         if transaction.script:
             await self.run(transaction.script)
         elif transaction.operations:

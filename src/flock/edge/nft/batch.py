@@ -10,7 +10,20 @@ from functools import lru_cache
 from itertools import groupby, islice
 from typing import NamedTuple
 
-from flock.core.policy.elements import BIND_TABLE, Binding, Element, Mark, Operation, Part, Port, Raw
+from flock.core.policy.elements import (
+    BIND_TABLE,
+    TABLE,
+    Binding,
+    Chain,
+    Element,
+    Mark,
+    NamedSet,
+    Operation,
+    Part,
+    Port,
+    Raw,
+    What,
+)
 from flock.edge.netlink import wire as w
 
 SUBSYSTEM = 10  # NFNL_SUBSYS_NFTABLES
@@ -18,7 +31,7 @@ BATCH_BEGIN, BATCH_END = 16, 17
 GETTABLE = 1
 NEWCHAIN, GETCHAIN, DELCHAIN = 3, 4, 5
 NEWRULE, GETRULE, DELRULE = 6, 7, 8
-GETSET = 10
+GETSET, DELSET = 10, 11
 NEWSETELEM, GETSETELEM, DELSETELEM = 12, 13, 14
 NEWGEN = 15
 GETOBJ = 19
@@ -27,11 +40,12 @@ FAMILIES = {"inet": 1, "arp": 3}
 TABLE_NAME = 1
 CHAIN_NAME, CHAIN_USERDATA = 3, 12
 RULE_CHAIN, RULE_EXPRESSIONS = 2, 4
+SET_NAME = 2
 ELEMENTS_SET, ELEMENTS = 2, 3
 LIST_ELEMENT = 1
 ELEMENT_KEY, ELEMENT_DATA, ELEMENT_USERDATA = 1, 2, 6
 DATA_VALUE, DATA_VERDICT, VERDICT_CODE, VERDICT_CHAIN = 1, 2, 1, 2
-VERDICTS = {"jump": -3, "goto": -4}
+JUMP = struct.pack(">i", -3)
 EXPRESSION_NAME, EXPRESSION_DATA = 1, 2
 CT_DREG, CT_KEY, CT_SREG, CT_MARK = 1, 2, 4, 3
 COMPARE_SREG, COMPARE_OPERATION, COMPARE_DATA, UNEQUAL = 1, 2, 3, struct.pack(">I", 1)
@@ -56,16 +70,25 @@ def messages(operations: Iterable[Operation], *, per_message: int = PER_MESSAGE)
     for (add, place), group in groupby(operations, lambda o: (o.add, _place(o.what))):
         if place is None:
             for operation in group:
-                assert isinstance(operation.what, Binding)
-                yield from _bind(operation.what) if add else _unbind(operation.what)
+                yield from _other(operation)
             continue
         elements = (o.what for o in group if isinstance(o.what, Element))
         while some := list(islice(elements, per_message)):
             yield _elements(place, some, add=add)
 
 
-def _place(what: Element | Binding) -> tuple[str, str] | None:
+def _place(what: What) -> tuple[str, str] | None:
     return (what.table, what.set) if isinstance(what, Element) else None
+
+
+def _other(operation: Operation) -> Iterator[Message]:
+    match operation.what:
+        case Binding() as binding:
+            yield from _bind(binding) if operation.add else _unbind(binding)
+        case Chain(name):
+            yield Message(f"delete chain {name}", message_type(DELCHAIN), 0, header(TABLE) + w.text(CHAIN_NAME, name))
+        case NamedSet(name):
+            yield Message(f"delete set {name}", message_type(DELSET), 0, header(TABLE) + w.text(SET_NAME, name))
 
 
 @lru_cache
@@ -125,9 +148,8 @@ def _part(part: Part) -> bytes:
 
 
 def _verdict(text: str) -> bytes:
-    verb, chain = text.split(" ")
-    code = struct.pack(">i", VERDICTS[verb])
-    return _nested(DATA_VERDICT, w.attr(VERDICT_CODE, code), w.text(VERDICT_CHAIN, chain))
+    chain = text.removeprefix("jump ")
+    return _nested(DATA_VERDICT, w.attr(VERDICT_CODE, JUMP), w.text(VERDICT_CHAIN, chain))
 
 
 # --- binding chains ---------------------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ import msgspec
 
 from flock.core.policy.drops import COUNTERS
 from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, TABLE, TABLES
-from flock.core.policy.layout import KEPT, Content
+from flock.core.policy.layout import Content
 from flock.core.policy.numbers import Numbered, PodNumbers
 from flock.core.policy.render import Expected
 from flock.edge.netlink import wire as w
 from flock.edge.nft import batch as b
 from flock.edge.nft.socket import NftSocket
 
-SET_NAME, SET_FLAGS, SET_ANONYMOUS, SET_MAP = 2, 3, 0x1, 0x8
+SET_FLAGS, SET_ANONYMOUS, SET_MAP = 3, 0x1, 0x8
 OBJECT_NAME, OBJECT_TYPE, OBJECT_DATA = 2, 3, 4
 COUNTER_TYPE, COUNTER_PACKETS = 1, 2
 SOURCE, DESTINATION = 0xFFFF, 0xFFFF0000  # halves of a mark
@@ -43,7 +43,7 @@ def observe(socket: NftSocket) -> Expected:
         rules |= dict.fromkeys(_names(socket, table, b.GETCHAIN, b.CHAIN_NAME), 0)
         for found in _dump(socket, table, b.GETRULE):
             rules[w.as_text(found[b.RULE_CHAIN])] += 1
-        for name in _names(socket, table, b.GETSET, SET_NAME):
+        for name in _names(socket, table, b.GETSET, b.SET_NAME):
             counts[name] = len(elements(socket, table, name))
     return Expected(rules, counts)
 
@@ -54,11 +54,10 @@ def existing(socket: NftSocket) -> dict[str, Content]:
         table: Content(
             _names(socket, table, b.GETCHAIN, b.CHAIN_NAME),
             [
-                ("map" if _flags(found) & SET_MAP else "set", w.as_text(found[SET_NAME]))
+                ("map" if _flags(found) & SET_MAP else "set", w.as_text(found[b.SET_NAME]))
                 for found in _dump(socket, table, b.GETSET)
                 if not _flags(found) & SET_ANONYMOUS
             ],
-            {name: [w.as_text(key) for key in elements(socket, table, name)] for name in KEPT if table == TABLE},
         )
         for table in TABLES
     }

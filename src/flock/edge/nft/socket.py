@@ -20,6 +20,7 @@ from flock.edge.nft.batch import (
     BATCH_BEGIN,
     BATCH_END,
     DELCHAIN,
+    DELSET,
     DELSETELEM,
     SUBSYSTEM,
     Message,
@@ -33,7 +34,7 @@ SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 SEND_BUFFER = 32 << 20  # a transaction is one datagram; ten thousand elements take a megabyte
 RECEIVE = 256 * 1024
 TIMEOUT = 30  # an answer is there when the send is done; this only bounds a bug
-_DELETIONS = (SUBSYSTEM << 8 | DELSETELEM, SUBSYSTEM << 8 | DELCHAIN)
+_DELETIONS = tuple(SUBSYSTEM << 8 | kind for kind in (DELSETELEM, DELCHAIN, DELSET))
 
 
 class NftSocket:
