@@ -29,8 +29,13 @@ class Subject:
     """(address, kind) of those that an annotation asks for, `addresses` or `anycast`; the rest is in its status"""
 
     def counts(self) -> bool:
-        """A pod on its host's network is not told from its host; one that has ended has no network."""
+        """As a peer.  A pod on its host's network is not told from its host; the address of one that has ended may be
+        another's."""
         return not self.host_network and self.phase not in ("Succeeded", "Failed")
+
+    def is_there(self) -> bool:
+        """One that is attached to the node that filters is isolated whatever its phase."""
+        return self.counts() or (self.local and not self.host_network)
 
 
 @dataclass
@@ -43,7 +48,8 @@ class Cluster:
     """(kind, prefix, namespaceSelector) of the filtering node's configuration"""
 
     def pod_at(self, address: str) -> Subject | None:
-        return next((p for p in self.pods if p.counts() and address in p.addresses and self.is_its(address, p)), None)
+        there = (p for p in self.pods if p.is_there() and address in p.addresses and self.is_its(address, p))
+        return next(there, None)
 
     def is_its(self, address: str, pod: Subject) -> bool:
         """An annotation of a pod elsewhere is a claim: it counts where the configuration grants it the namespace."""
@@ -70,16 +76,18 @@ class Cluster:
             return True
         if sender is not None and sender.local:
             selecting = self._selecting(sender, "Egress")
+            peer = receiver if receiver is not None and receiver.counts() else None
             if selecting and not any(
-                self._rule_allows(policy, rule, "to", destination, receiver, receiver, protocol, port)
+                self._rule_allows(policy, rule, "to", destination, peer, peer, protocol, port)
                 for policy in selecting
                 for rule in policy["spec"].get("egress") or []
             ):
                 return False
         if receiver is not None and receiver.local:
             selecting = self._selecting(receiver, "Ingress")
+            peer = sender if sender is not None and sender.counts() else None
             if selecting and not any(
-                self._rule_allows(policy, rule, "from", source, sender, receiver, protocol, port)
+                self._rule_allows(policy, rule, "from", source, peer, receiver, protocol, port)
                 for policy in selecting
                 for rule in policy["spec"].get("ingress") or []
             ):

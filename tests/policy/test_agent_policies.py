@@ -156,6 +156,7 @@ def test_add_fails_and_leaves_nothing_where_its_rules_cannot_be_installed(
     guarded(fragile)
     status = flockctl(node, "status", check=False)
     assert status.returncode == 1 and "no luck today" in status.stdout
+    assert "not in the kernel as told here" in flockctl(node, "policy", "why", FAR, WEB, "80/TCP", check=False).stdout
     breakable.unlink()
     eventually(node.is_ready, what="ready again by itself")
     node.remove_namespace("x-new")

@@ -253,11 +253,15 @@ class Policies:
             port=number,
             node_addresses=tuple(node_addresses),
         )
-        return {"answers": msgspec.to_builtins(answers), "text": "\n".join(map(str, answers))}
+        return self._told(answers)
 
     def show(self, pod: str) -> dict[str, Any]:
-        answers = describe(self.index, pod)
-        return {"answers": msgspec.to_builtins(answers), "text": "\n".join(map(str, answers))}
+        return self._told(describe(self.index, pod))
+
+    def _told(self, answers: Iterable[Any]) -> dict[str, Any]:
+        """What is to be in the kernel is there, or it is said that it is not."""
+        caveat = [f"not in the kernel as told here: {self.problem}"] if self.problem else []
+        return {"answers": msgspec.to_builtins(answers), "text": "\n".join([*map(str, answers), *caveat])}
 
     def drops(self, *, after: int) -> list[dict[str, Any]]:
         return [drop for drop in self._drops if drop["number"] > after]

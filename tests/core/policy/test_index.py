@@ -177,10 +177,13 @@ def test_a_local_pods_addresses_come_from_the_store_and_all_of_them_count(node: 
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_finished_pod_is_neither_subject_nor_peer(node: Node, phase: str) -> None:
+def test_a_finished_pod_is_isolated_while_it_is_attached_and_nobodys_peer(node: Node, phase: str) -> None:
+    """What is left of it may still send; where its object says it has ended, its address may be another's by now."""
     node.set_pod(pod("x/a", labels={"pod": "a"}, phase=phase))
-    assert node.verdicts("flock-x-a") == Verdicts()
+    assert node.verdicts("flock-x-a") == Verdicts((KEY,))
     node.set_pod(pod("x/a", labels={"pod": "a"}, phase="Running"))
+    assert node.verdicts("flock-x-a") == Verdicts((KEY,))
+    node.set_local(local("x/b", "10.0.0.2", labels=None))
     node.set_pod(pod("x/b", "10.0.0.2", labels={"pod": "b"}, phase=phase))
     assert node.verdicts("flock-x-a") == Verdicts((KEY,))
     assert node.members(B) == set()

@@ -176,7 +176,7 @@ class World:
             assert members == expected
         for interface, subject in self.model.subjects.items():
             local = self.index.locals[interface]
-            if local.labels is None or not local.takes_part:
+            if local.labels is None:
                 continue
             selecting = {
                 key

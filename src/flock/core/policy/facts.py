@@ -32,7 +32,7 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_part(self) -> bool:
-        """Can it be a subject or a peer?  A finished pod's addresses may be another's by now."""
+        """Can it be a peer?  A finished pod's addresses may be another's by now.  Isolated is whatever is attached."""
         return not self.host_network and self.phase not in ("Succeeded", "Failed")
 
 
@@ -60,14 +60,13 @@ class LocalPod(msgspec.Struct, frozen=True, kw_only=True):
 class Local:
     """A pod of this node with what is known of it at the moment.  `labels` None: unknown."""
 
-    __slots__ = ("labels", "pod", "ports", "selectable", "selected_by", "takes_part")
+    __slots__ = ("labels", "pod", "ports", "selected_by", "takes_part")
 
     def __init__(self, pod: LocalPod, facts: PodFacts | None) -> None:
         self.pod = pod
         self.labels = facts.labels if facts else pod.labels
         self.ports: Ports = facts.ports if facts else pod.ports
         self.takes_part = facts.takes_part if facts else True
-        self.selectable = self.labels if self.takes_part else None  # the labels selectors get to see
         self.selected_by: set[PolicyKey] = set()
 
 

@@ -160,7 +160,7 @@ class PolicyIndex:
             selectors.add(key, new.selector)
             for interface in self._candidates(new, inhabitants):
                 local = self._locals[interface]
-                if local.selectable is not None and self.effort.fits(new.selector, local.selectable):
+                if local.labels is not None and self.effort.fits(new.selector, local.labels):
                     local.selected_by.add(key)
                     self._touched_subjects.add(interface)
         if not len(selectors):
@@ -205,13 +205,13 @@ class PolicyIndex:
         self._inhabitants.setdefault(pod.namespace, set()).add(interface)
         for audience, entry in self._own_ports(local):
             self._rosters.add(audience, [entry])
-        labels = local.selectable
+        labels = local.labels
         if labels is None:
             return
         self._labelled.add(interface, labels)
         if pod.namespace in self._selectors:
             local.selected_by.update(self._selectors[pod.namespace].fitting(labels))
-        if pod.namespace:
+        if pod.namespace and local.takes_part:
             self._peers.set(
                 interface, namespace=pod.namespace, labels=labels, addresses=pod.addresses, ports=local.ports
             )
@@ -225,14 +225,14 @@ class PolicyIndex:
             del self._inhabitants[namespace]
         for audience, entry in self._own_ports(local):
             self._rosters.remove(audience, [entry])
-        if local.selectable is not None:
-            self._labelled.remove(interface, local.selectable)
+        if local.labels is not None:
+            self._labelled.remove(interface, local.labels)
             self._peers.drop(interface)
         return namespace, local.pod.name
 
     def _own_ports(self, local: Local) -> Iterator[tuple[Audience, Endpoint]]:
         """The pod's named ports that some policy here uses."""
-        for port, number in local.ports if local.takes_part else ():
+        for port, number in local.ports:
             if (None, port) in self._rosters:
                 yield (None, port), (local.pod.interface, number)
 
@@ -297,8 +297,6 @@ class PolicyIndex:
         )
 
     def _verdicts(self, local: Local) -> Verdicts:
-        if not local.takes_part:
-            return Verdicts()
         keys = local.selected_by if local.labels is not None else self._selectors.get(local.pod.namespace, ())
         return Verdicts(self._isolating(keys, "ingress", local), self._isolating(keys, "egress", local))
 

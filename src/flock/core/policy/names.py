@@ -1,28 +1,34 @@
 """Names and comments by which an operator recognises policies and pods in `nft list ruleset`.
 
 A name is the thing's own where nft can take it; what is too long, or has characters nft cannot take, is cut and ends
-in a hash of the whole.
+in a hash of the whole.  Names and selectors are chosen by tenants: a hash has 128 bits, of parts that cannot be taken
+for others, and a chain's name with a hash has an underscore, which none without has: nobody can choose another's.
 """
 
 import hashlib
 import re
+from typing import Any
+
+import msgspec
 
 from flock.core.policy.compiled import ALL_PODS, GroupId, NamedPort, PolicyKey
 
 LONGEST_NAME = 120  # the kernel takes 255; nobody reads that
 LONGEST_COMMENT = 120  # nft 1.0.6 takes 128 bytes
 LONGEST_PREFIX = 120  # of a log line: 127
+DIGEST = 32  # hexadecimal digits
 
+_PLAIN = re.compile(r"[A-Za-z0-9.-]+")  # what the API takes as a name
 _FOREIGN_IN_NAME = re.compile(r"[^A-Za-z0-9./-]")
 _FOREIGN_IN_TEXT = re.compile(r"[^ !#-\[\]-~]")  # printable ASCII without quote and backslash
 
 
-def digest(*parts: str) -> str:
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=5).hexdigest()
+def digest(*parts: Any) -> str:
+    return hashlib.blake2b(msgspec.json.encode(parts), digest_size=DIGEST // 2).hexdigest()
 
 
 def shorten(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 11]}~{digest(text)}"
+    return text if len(text) <= longest else f"{text[: longest - 1 - DIGEST]}~{digest(text)}"
 
 
 def comment(text: str) -> str:
@@ -34,13 +40,14 @@ def policies_text(policies: tuple[PolicyKey, ...]) -> str:
 
 
 def policy_chain(kind: str, policy: PolicyKey) -> str:
-    plain = f"{kind}/{policy[0]}/{policy[1]}"
-    name = _FOREIGN_IN_NAME.sub(".", plain)
-    return name if name == plain and len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 11]}/{digest(plain)}"
+    name = f"{kind}/{policy[0]}/{policy[1]}"
+    if len(name) <= LONGEST_NAME and all(map(_PLAIN.fullmatch, policy)):
+        return name
+    return f"{_FOREIGN_IN_NAME.sub('.', name)[: LONGEST_NAME - 1 - DIGEST]}_{digest(policy)}"
 
 
 def class_chain(kind: str, policies: tuple[PolicyKey, ...]) -> str:
-    return f"{kind}-class/{digest(policies_text(policies))}"
+    return f"{kind}-class/{digest(policies)}"
 
 
 def log_prefix(kind: str, policies: tuple[PolicyKey, ...]) -> str:
@@ -48,7 +55,7 @@ def log_prefix(kind: str, policies: tuple[PolicyKey, ...]) -> str:
 
 
 def group_set(group: GroupId, version: int) -> str:
-    return f"pods{version}/{digest(group.namespace, group.namespaces, group.pods)}"
+    return f"pods{version}/{digest(group)}"
 
 
 def group_comment(group: GroupId) -> str:
@@ -60,8 +67,7 @@ def group_comment(group: GroupId) -> str:
 
 def port_set(group: GroupId | None, port: NamedPort, version: int) -> str:
     """`version` 0: by interface, this node's pods; else by address."""
-    whose = ("own",) if group is None else (group.namespace, group.namespaces, group.pods)
-    return f"port{version or ''}/{digest(port.protocol, port.name, *whose)}"
+    return f"port{version or ''}/{digest(port, group)}"
 
 
 def port_comment(group: GroupId | None, port: NamedPort) -> str:
