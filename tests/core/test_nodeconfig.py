@@ -1,6 +1,6 @@
 import copy
 import re
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_network
 from typing import Any
 
 import pytest
@@ -14,9 +14,7 @@ from flock.core.nodeconfig import (
     NodeConfig,
     NodeConfigError,
     SecretRef,
-    grants,
     parse_node_config,
-    refusal,
 )
 
 FULL = """
@@ -437,87 +435,3 @@ def test_arbitrary_json_in_any_place_is_parsed_or_refused(path: str, value: Any)
 @given(st.dictionaries(st.sampled_from(list(full()["spec"])) | st.text(max_size=8), json_values))
 def test_arbitrary_specs_are_parsed_or_refused(spec: Any) -> None:
     parsed_or_refused({**minimal(), "spec": spec})
-
-
-# --- grants -------------------------------------------------------------------------------------------------
-
-YES = {"anycast": "yes"}
-
-
-@pytest.mark.parametrize(
-    ("address", "labels", "granted"),
-    [
-        ("2001:db8:1::7", {}, True),  # the node's own aggregate
-        ("192.0.2.7", {}, True),
-        ("2001:db8:53::1", YES, True),
-        ("198.51.100.53", YES, True),
-        ("2001:db8:53::1", {}, False),  # the selector does not fit
-        ("2001:db8:53::1", {"anycast": "no"}, False),
-        ("2001:db8:54::1", {}, True),  # no selector: every namespace
-        ("2001:db8:99::1", YES, False),
-    ],
-)
-def test_anycast_is_granted_by_aggregate_or_allowed_entry(address: str, labels: dict[str, str], granted: bool) -> None:
-    config = parse_node_config(full())
-    assert grants(config, kind="anycast", address=ip_address(address), namespace_labels=labels) is granted
-    reason = refusal(config, kind="anycast", address=ip_address(address), namespace_labels=labels, forbidden=())
-    assert (reason is None) is granted
-    assert granted or "spec.anycast.allowed" in str(reason)
-
-
-def test_addresses_have_their_own_list() -> None:
-    config = parse_node_config(full())
-    address = ip_address("2001:db8:54::1")
-    reason = refusal(config, kind="addresses", address=address, namespace_labels=YES, forbidden=())
-    assert reason is not None and "spec.addresses.allowed" in reason
-
-
-@pytest.mark.parametrize(
-    ("address", "reason"),
-    [
-        ("fe80::5", "link-local"),
-        ("fe80::5%eth0", "link-local"),
-        ("169.254.1.1", "link-local"),
-        ("ff02::1", "multicast"),
-        ("224.0.0.5", "multicast"),
-        ("::1", "loopback"),
-        ("127.0.0.53", "loopback"),
-        ("::", "unspecified"),
-        ("0.0.0.0", "this network"),
-        ("255.255.255.255", "broadcast"),
-        ("::ffff:192.0.2.5", "IPv4-mapped"),
-        ("2001:db8:ffff::1", "a router"),  # a peer
-        ("203.0.113.1", "a router"),
-        ("10.0.0.5", "10.0.0.0/24"),  # forbidden by the caller
-    ],
-)
-def test_some_addresses_nobody_gets_whatever_is_allowed(address: str, reason: str) -> None:
-    everything = [{"prefixes": ["0.0.0.0/0", "::/0"]}]
-    config = parse_node_config(changed("spec.anycast.allowed", everything))
-    found = refusal(
-        config,
-        kind="anycast",
-        address=ip_address(address),
-        namespace_labels={},
-        forbidden=[ip_network("10.0.0.0/24")],
-    )
-    assert found is not None and reason in found
-
-
-@pytest.mark.parametrize(
-    ("forbidden", "refused"),
-    [
-        ("192.0.0.0/16", False),  # an aggregate carved out of a wide LAN is still the pods'
-        ("192.0.2.0/26", True),
-        ("192.0.2.7/32", True),  # the node's own address inside its aggregate
-    ],
-)
-def test_the_narrower_of_aggregate_and_lan_decides(forbidden: str, refused: bool) -> None:
-    found = refusal(
-        parse_node_config(full()),
-        kind="addresses",
-        address=ip_address("192.0.2.7"),
-        namespace_labels={},
-        forbidden=[ip_network(forbidden)],
-    )
-    assert (found is not None) is refused

@@ -18,10 +18,9 @@ from typing import Any
 from flock.agent.attachments import Attachments
 from flock.agent.departure import Departure
 from flock.agent.nodeview import NodeView
+from flock.agent.rights import Rights
 from flock.core.announcing import Claim, Via, claims, desired, leaving
 from flock.core.errors import FlockError, KernelRefused
-from flock.core.model import NO_MAP, Allocation
-from flock.core.nodeconfig import grants
 from flock.edge.kernel.announce import Changes
 from flock.edge.kernel.threads import Kernel
 from flock.edge.source import Source
@@ -60,6 +59,7 @@ class Announcer:
         self._picture_complete = False
         self._withdrawn: dict[bytes, float] = {}  # when, for addresses that are still delivered
         self._leaving_since: dict[Via, float] = {}
+        self._rights: Rights | None = None
         self._refused: dict[str, str] = {}  # interfaces the kernel takes no next hop on, with the reason
         self.announced: frozenset[str] = frozenset()
         self.last_error = ""
@@ -142,23 +142,13 @@ class Announcer:
 
     def claims(self) -> list[Claim]:
         present = set(self._attachments.links.values())
+        self._rights = Rights(self._view.config, self._view.facts, self._source.namespaces, before=self._rights)
         return claims(
             self._attachments.store.entries.values(),
             self._source.pods,
             withdrawn=self.withdrawn,
             alive=lambda allocation: allocation.host_interface in present,
-            granted=self._granted,
-        )
-
-    def _granted(self, allocation: Allocation, kind: str, address: str) -> bool:
-        config = self._view.config
-        namespace = self._source.namespaces.get(allocation.namespace)
-        labels = namespace.labels if namespace else NO_MAP
-        return config is not None and grants(
-            config,
-            kind="anycast" if kind == "anycast" else "addresses",
-            address=ip_address(address),
-            namespace_labels=labels,
+            right=self._rights.of,
         )
 
     # --- withdrawing everything ---

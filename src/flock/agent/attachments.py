@@ -22,11 +22,13 @@ from flock.agent.locks import KeyedLocks
 from flock.agent.nodeview import NodeView
 from flock.agent.podinfo import PodInfo
 from flock.agent.policies import Policies
-from flock.core.errors import AddressInUse, Code, FlockError, TryAgain
+from flock.core.claims import Named, excess
+from flock.core.errors import AddressInUse, AnotherNamespaces, Code, FlockError, TooManyClaims, TryAgain
 from flock.core.faults import Point, faults
-from flock.core.ipam import Address, Ipam
+from flock.core.ipam import Ipam
 from flock.core.model import Allocation, Pod, Released
 from flock.core.naming import format_mac, host_interface, pod_mac
+from flock.core.pools import Address
 from flock.edge.kernel.netns import netns_id
 from flock.edge.kernel.podlink import host_name
 from flock.edge.kernel.threads import Kernel
@@ -135,26 +137,37 @@ class Attachments:
 
     async def _allocate(self, asked: Asked, pod: PodInfo) -> Allocation:
         """Reserve everything in memory, or nothing."""
-        cid, want = asked.container_id, pod.request
+        cid, want, whose = asked.container_id, pod.request, pod.namespace
+        for named in pod.named:
+            await self._make_way(named, cid, pod)
         now = time.time()
-        for address in want.addresses:
-            await self._take_over(address, cid, pod)
+        if reason := excess(
+            self._ipam.claims, namespace=whose, wanted=pod.named, limits=pod.limits, aside=self._ipam.aside
+        ):
+            raise TooManyClaims(reason, details="ask whoever runs the cluster's NodeConfigs for more")
         taken: list[Address] = []
         try:
-            for address in want.addresses:
-                self._ipam.claim(address, cid)
-                taken.append(address)
-            for address in want.anycast:
-                self._ipam.share(address, cid)
-                taken.append(address)
-            ip6, ip4, cools6 = want.primary6, want.primary4, False
+            for named in pod.named:
+                if named.kind == "addresses":
+                    self._ipam.claim(named.address, cid, now, namespace=whose)
+                else:
+                    self._ipam.share(named.address, cid, now, namespace=whose, granted=named.granted)
+                taken.append(named.address)
+            ip6, ip4 = want.primary6, want.primary4
             if want.ipv6 and ip6 is None:
-                ip6, cools6, warning = self._ipam.pick6(want.pools6, cid, now, lambda prefix: pod.compose(prefix, cid))
+                ip6, warning = self._ipam.pick6(
+                    want.pools6,
+                    cid,
+                    now,
+                    lambda prefix: pod.compose(prefix, cid),
+                    namespace=whose,
+                    narrowed=want.narrowed6,
+                )
                 taken.append(ip6)
                 if warning:
                     log.warning("pod=%s/%s %s", pod.namespace, pod.name, warning)
             if want.ipv4 and ip4 is None:
-                ip4 = self._ipam.pick4(want.pools4, cid, now)
+                ip4 = self._ipam.pick4(want.pools4, cid, now, namespace=whose, narrowed=want.narrowed4)
                 taken.append(ip4)
         except BaseException:
             self._release(taken, cid, cool_since=None)
@@ -177,7 +190,6 @@ class Attachments:
             mac=format_mac(pod_mac(cid)),
             mtu=self._view.mtu,
             annotations=dict(pod.annotations),
-            cools6=cools6,
         )
 
     def _name_for(self, container_id: str) -> str:
@@ -187,30 +199,41 @@ class Attachments:
             attempt += 1
         return host_interface(container_id, attempt)
 
-    async def _take_over(self, address: Address, container_id: str, pod: PodInfo) -> None:
-        """An explicit address moves from a sandbox of the same pod, or from one that is gone, by detaching that."""
-        holder = self._ipam.holder(address)
-        if holder is None or holder == container_id:
-            return
-        old = self.store.get(holder)
+    async def _make_way(self, named: Named, container_id: str, pod: PodInfo) -> None:
+        """Detach sandboxes that have the address and are gone, or of the same pod; a living one keeps it."""
+        rivals = self._ipam.rivals(
+            named.address, namespace=pod.namespace, shares=named.kind == "anycast", granted=named.granted
+        )
 
         def stays(old: Allocation) -> bool:
             same_pod = bool(pod.name) and (old.namespace, old.pod_name) == (pod.namespace, pod.name)
             return not same_pod and not _is_gone(old)
 
-        if old is None or stays(old):
-            whose = f"pod {old.pod}" if old else f"container {holder}"
-            raise AddressInUse(
-                f"address {address} is in use by {whose}", details="delete that pod first, or ask for another address"
-            )
-        log.info("taking over address=%s from=%s for=%s", address, holder, container_id)
-        detaching = asyncio.create_task(self.detach(holder, unless=stays))  # goes on whatever becomes of this ADD
-        self._detaching.add(detaching)
-        detaching.add_done_callback(self._detaching.discard)
-        done, _ = await asyncio.wait({detaching}, timeout=TAKE_OVER_PATIENCE)
-        if not done:
-            raise TryAgain(f"address {address} is still being released by container {holder}")
-        await detaching
+        for rival in [rival for rival in rivals if rival != container_id]:
+            old = self.store.get(rival)
+            if old is None or stays(old):
+                raise self._refused(named, pod, rival, old)
+            log.info("taking over address=%s from=%s for=%s", named.address, rival, container_id)
+            detaching = asyncio.create_task(self.detach(rival, unless=stays))  # goes on whatever becomes of this ADD
+            self._detaching.add(detaching)
+            detaching.add_done_callback(self._detaching.discard)
+            done, _ = await asyncio.wait({detaching}, timeout=TAKE_OVER_PATIENCE)
+            if not done:
+                raise TryAgain(f"address {named.address} is still being released by container {rival}")
+            await detaching
+
+    def _refused(self, named: Named, pod: PodInfo, rival: str, old: Allocation | None) -> FlockError:
+        """Another namespace's names are for the log: the error is shown to whoever made the pod."""
+        whose = f"pod {old.pod}" if old else f"container {rival}"
+        if old is None or old.namespace == pod.namespace:
+            hint = "delete that pod first, or ask for another address"
+            return AddressInUse(f"address {named.address} is in use by {whose}", details=hint)
+        log.warning("refused address=%s pod=%s/%s holder=%s", named.address, pod.namespace, pod.name, old.pod)
+        hint = "ask for another address; whoever runs the cluster finds the holder in the agent's log"
+        if named.kind == "anycast" and rival in self._ipam.sharers(named.address):
+            problem = f"anycast address {named.address} is shared by pods of another namespace"
+            return AnotherNamespaces(problem, details=hint)
+        return AddressInUse(f"address {named.address} is in use by a pod of another namespace", details=hint)
 
     async def _set_up(self, pending: Allocation, pod: Pod | None) -> Allocation:
         """From a pending allocation to a committed one.  On failure the caller decides what stays."""
@@ -271,13 +294,11 @@ class Attachments:
         await self._policies.release(known)
         now = time.time()
         carried = (*known.held, *known.anycast)
-        cooling = {a for a in carried if ":" not in a or (a == known.ip6 and known.cools6)}
-        await self.store.forget(known.container_id, released=[Released(a, now) for a in cooling])
+        await self.store.forget(known.container_id, released=[Released(a, now, known.namespace) for a in carried])
         faults.reach(Point.DEL_FORGOTTEN)
         if self._names.get(host_name(known)) == known.container_id:
             del self._names[host_name(known)]
-        for address in _addresses(known):
-            self._ipam.release(address, known.container_id, cool_since=now if str(address) in cooling else None)
+        self._release(_addresses(known), known.container_id, cool_since=now)
         self._notify(known)
 
     async def resolve_pending(self) -> None:

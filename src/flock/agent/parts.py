@@ -1,5 +1,6 @@
 """What the agent is made of once its store is loaded, in one place for whoever needs to ask around."""
 
+import random
 from dataclasses import dataclass
 
 from flock.agent.announcer import Announcer
@@ -14,6 +15,7 @@ from flock.agent.readiness import Readiness
 from flock.agent.routing import Routing
 from flock.core.ipam import Ipam
 from flock.core.model import Allocation
+from flock.core.nodeconfig import set_aside
 from flock.edge.bird import room
 from flock.edge.hostunits import HostUnits
 from flock.edge.kernel.threads import Kernel
@@ -48,8 +50,14 @@ def assemble(
     routing: Routing,
 ) -> Parts:
     """Make the rest, and let the parts hear of each other's changes."""
-    ipam = Ipam(cooldown=settings.cooldown)
+    ipam = Ipam(rng=random.SystemRandom(), cooldown=settings.cooldown)
     ipam.seed(store.entries.values(), store.released)
+
+    def spare_granted() -> None:
+        """Pools give out nothing that the configuration in force keeps for somebody."""
+        ipam.set_aside(set_aside(view.config) if view.config else ())
+
+    spare_granted()
     attachments = Attachments(store=store, ipam=ipam, kernel=kernel, view=view, policies=policies)
     policies.interface_name = lambda index: attachments.links.get(index, str(index))
     healer = Healer(attachments=attachments, kernel=kernel, view=view, grace=settings.grace)
@@ -75,7 +83,7 @@ def assemble(
     source.subscribe(departure.tell_bird)
     source.subscribe(announcer.trigger)
     source.subscribe(policies.trigger)
-    for listener in (healer.trigger, announcer.trigger, routing.trigger, policies.trigger):
+    for listener in (spare_granted, healer.trigger, announcer.trigger, routing.trigger, policies.trigger):
         view.subscribe(listener)
     healer.subscribe(announcer.trigger)
     return Parts(

@@ -6,17 +6,18 @@ else from the pod object.  The object also tells labels and owner, which only ip
 
 import logging
 from collections.abc import Mapping
-from ipaddress import IPv6Network, ip_network
+from ipaddress import IPv6Network
 
 import msgspec
 
 from flock.core.annotations import ADDRESSES, ANYCAST, Address, PodRequest, parse_annotations
+from flock.core.claims import Named
 from flock.core.cniargs import CniArgs
 from flock.core.embed import Field, Misfit, app_name, embed, image_ref, resolve_ip_algo
 from flock.core.errors import NotGranted, TryAgain
 from flock.core.facts import NodeFacts
 from flock.core.model import NO_MAP, Pod, own_annotations
-from flock.core.nodeconfig import Network, NodeConfig, refusal
+from flock.core.nodeconfig import Kind, Limits, NodeConfig, right
 from flock.edge.source import Source
 
 log = logging.getLogger("pod")
@@ -30,6 +31,8 @@ class PodInfo(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     annotations: Mapping[str, str]
     request: PodRequest
+    named: tuple[Named, ...]  # what it asks for by name, all of it granted
+    limits: Limits
     ip_algo: tuple[Field, ...]
     app: str
     image: str
@@ -73,7 +76,7 @@ async def learn(
         cidr6=config.cidr6,
         cidr4=config.cidr4,
     )
-    _check_grants(request, config=config, facts=facts, labels=_namespace_labels(source, args.namespace))
+    named = _named(request, config=config, facts=facts, labels=_namespace_labels(source, args.namespace))
     ip_algo, warnings = resolve_ip_algo(annotations, config.annotations)
     for warning in (*request.warnings, *warnings):
         log.warning("pod=%s/%s %s", args.namespace, args.name, warning)
@@ -83,6 +86,8 @@ async def learn(
         uid=args.uid or (pod.metadata.uid if pod else ""),
         annotations=own_annotations(annotations),
         request=request,
+        named=named,
+        limits=config.limits,
         ip_algo=ip_algo,
         app=app_name(pod) if pod else args.name,
         image=image_ref(pod) if pod else "",
@@ -117,14 +122,22 @@ def _namespace_labels(source: Source, namespace: str) -> Mapping[str, str]:
     return known.labels if known else NO_MAP
 
 
-def _check_grants(request: PodRequest, *, config: NodeConfig, facts: NodeFacts, labels: Mapping[str, str]) -> None:
+def _named(
+    request: PodRequest, *, config: NodeConfig, facts: NodeFacts, labels: Mapping[str, str]
+) -> tuple[Named, ...]:
+    """Raises NotGranted for the first address the namespace may not have."""
     if not request.anycast and not request.addresses:
-        return
-    forbidden: list[Network] = [*map(ip_network, facts.own), *facts.lans]
-    asked: list[tuple[str, tuple[Address, ...]]] = [(ANYCAST, request.anycast), (ADDRESSES, request.addresses)]
-    for field, addresses in asked:
+        return ()
+    asked: list[tuple[Kind, str, tuple[Address, ...]]] = [
+        ("addresses", ADDRESSES, request.addresses),
+        ("anycast", ANYCAST, request.anycast),
+    ]
+    forbidden = facts.forbidden
+    found = []
+    for kind, field, addresses in asked:
         for address in addresses:
-            kind = "anycast" if field == ANYCAST else "addresses"
-            reason = refusal(config, kind=kind, address=address, namespace_labels=labels, forbidden=forbidden)  # type: ignore[arg-type]
-            if reason:
-                raise NotGranted(field, reason, details="ask whoever runs the cluster's NodeConfigs")
+            by = right(config, kind=kind, address=address, namespace_labels=labels, forbidden=forbidden)
+            if by.refusal:
+                raise NotGranted(field, by.refusal, details="ask whoever runs the cluster's NodeConfigs")
+            found.append(Named(kind=kind, address=address, granted=by.granted, pool=by.pool))
+    return tuple(found)

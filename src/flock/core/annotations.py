@@ -63,6 +63,8 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     pools4: tuple[IPv4Network, ...] = ()
     primary6: IPv6Address | None = None
     primary4: IPv4Address | None = None
+    narrowed6: bool = False  # the pod chose a part of a node's CIDR
+    narrowed4: bool = False
     anycast: tuple[Address, ...] = ()
     addresses: tuple[Address, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -120,6 +122,8 @@ def parse_annotations(
         ipv4=ipv4,
         pools6=pools6,
         pools4=pools4,
+        narrowed6=not set(pools6) <= set(cidr6),
+        narrowed4=not set(pools4) <= set(cidr4),
         primary6=primary6,
         primary4=primary4,
         anycast=anycast,

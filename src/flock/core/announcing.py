@@ -1,9 +1,10 @@
 """Which addresses this node announces beyond its aggregates, and why not the others.  Pure.
 
 An anycast address, or an extra one of `addresses`, is announced while a pod that holds it is eligible: attached,
-Ready, not terminating, its address still granted, the node not drained.  Several pods may carry one anycast address;
-each is a next hop, reached over its own link by its primary address of that family.  One that terminates but is Ready
-still leaves gently: what it is in the middle of, it may finish, if others on the node take over the rest.
+Ready, not terminating, its address still granted, the node not drained.  Several pods may carry one anycast address,
+of one namespace unless a grant names it; each is a next hop, reached over its own link by its primary address of that
+family.  One that terminates but is Ready still leaves gently: what it is in the middle of, it may finish, if others on
+the node take over the rest.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from flock.core.model import Allocation, Pod
+from flock.core.nodeconfig import Kind, Right
 
 TERMINATING = "the pod is terminating"
 
@@ -39,16 +41,16 @@ def claims(
     *,
     withdrawn: str,
     alive: Callable[[Allocation], bool],
-    granted: Callable[[Allocation, str, str], bool],
+    right: Callable[[Allocation, Kind, str], Right],
 ) -> list[Claim]:
     """Every claim on this node.  `withdrawn` says why nothing at all is announced, empty if that is not so.
 
-    `granted(allocation, kind, address)`: does the configuration in force still let this pod have the address?
+    `right(allocation, kind, address)`: does the configuration in force still let this pod have the address?
     """
+    carrying = [allocation for allocation in allocations if allocation.anycast or allocation.addresses]
+    first = _first_comers(carrying)
     found = []
-    for allocation in allocations:
-        if not allocation.anycast and not allocation.addresses:
-            continue
+    for allocation in carrying:
         shared = _obstacle(allocation, pods, alive=alive)
         for kind, address in _extra(allocation):
             gateway = allocation.ip6 if ":" in address else allocation.ip4
@@ -56,10 +58,9 @@ def claims(
                 obstacle = "the pod has no address of that family"
             elif shared not in ("", TERMINATING):
                 obstacle = shared
-            elif not granted(allocation, kind, address):
-                obstacle = f"spec.{kind}.allowed does not grant it any more"
             else:
-                obstacle = shared or withdrawn
+                by = right(allocation, kind, address)
+                obstacle = _refusal(by, kind, is_first=first[address] == allocation.namespace) or shared or withdrawn
             found.append(
                 Claim(
                     address=address,
@@ -71,6 +72,23 @@ def claims(
                 )
             )
     return found
+
+
+def _first_comers(allocations: Iterable[Allocation]) -> dict[str, str]:
+    """The namespace that was first to have each address.  ADD lets no other in, but what an earlier configuration
+    granted to several may be there still."""
+    first: dict[str, tuple[str, str]] = {}
+    for allocation in allocations:
+        for _, address in _extra(allocation):
+            came = (allocation.allocated_at, allocation.namespace)
+            first[address] = min(first.get(address, came), came)
+    return {address: namespace for address, (_, namespace) in first.items()}
+
+
+def _refusal(by: Right, kind: Kind, *, is_first: bool) -> str:
+    if by.ungranted:
+        return f"spec.{kind}.allowed does not grant it any more"
+    return by.refusal or ("" if by.granted or is_first else "pods of another namespace had it first")
 
 
 def desired(all_claims: Iterable[Claim]) -> dict[str, tuple[Via, ...]]:
@@ -90,7 +108,7 @@ def _by_address(some: Iterable[Claim]) -> dict[str, tuple[Via, ...]]:
     return {address: tuple(sorted(vias)) for address, vias in sorted(found.items())}
 
 
-def _extra(allocation: Allocation) -> Iterable[tuple[str, str]]:
+def _extra(allocation: Allocation) -> Iterable[tuple[Kind, str]]:
     """Addresses beside the primaries, which are routed from commit to DEL whatever the pod's state."""
     yield from (("anycast", address) for address in allocation.anycast)
     for address in allocation.addresses:

@@ -29,6 +29,8 @@ class Code(IntEnum):
     NODE_NETNS = 107
     KERNEL_REFUSED = 108
     DIFFERENCES = 109
+    ANOTHER_NAMESPACES = 110
+    TOO_MANY_CLAIMS = 111
 
 
 class FlockError(Exception):
@@ -69,6 +71,18 @@ class NotGranted(FieldError):
 
 class AddressInUse(FlockError):
     code = Code.ADDRESS_IN_USE
+
+
+class AnotherNamespaces(FlockError):
+    """The address is another namespace's: shared by its pods, or theirs until lately."""
+
+    code = Code.ANOTHER_NAMESPACES
+
+
+class TooManyClaims(FlockError):
+    """The namespace would have more addresses by name than one namespace may."""
+
+    code = Code.TOO_MANY_CLAIMS
 
 
 class PoolExhausted(FlockError):

@@ -33,3 +33,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
             if a.address.network.num_addresses > 1 and not a.address.ip.is_link_local and not a.address.ip.is_loopback
         }
         return tuple(sorted(found, key=lambda n: (n.version, n)))
+
+    @property
+    def forbidden(self) -> tuple[Network, ...]:
+        """What no pod may have, whatever is granted: this node's addresses and the networks it is on."""
+        return (*map(ipaddress.ip_network, self.own), *self.lans)

@@ -1,11 +1,15 @@
 """Address management of one node: who holds what, and which address comes next.
 
-In memory and without I/O; the store is what survives, and `seed` rebuilds this from it.  Time is passed in.
+In memory and without I/O; the store is what survives, and `seed` rebuilds this from it.  Time and randomness are
+passed in.
 
 Small pools (all of IPv4, IPv6 from /112 on) are walked once by a cursor; released addresses queue up behind it,
 oldest first, so a released address rests as long as the pool allows and never less than `cooldown` while any
 other is free.  Nothing is ever searched: picking costs the same in an empty /16 and on a full node.
 Large IPv6 pools are drawn from at random, or composed by ip-algo with a free instance nibble.
+
+An address may also be asked for by name: to hold (`claim`) or to share (`share`).  Then it is one namespace's at a
+time, and stays so while it cools down; only what an operator grants to several may be shared by several.
 """
 
 import ipaddress
@@ -14,25 +18,23 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from flock.core.errors import AddressInUse, PoolExhausted
+from flock.core.claims import Claims
+from flock.core.errors import AddressInUse, AnotherNamespaces, PoolExhausted
+from flock.core.holdings import Holder, Holdings
 from flock.core.model import Allocation, Released
+from flock.core.pools import Address, Network, Pool, is_small
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Compose = Callable[[ipaddress.IPv6Network], int | None]
 
 # Outlasts the kernel's defaults for UDP streams (120 s) and TCP TIME_WAIT (120 s) in connection tracking: a peer
 # that still remembers the old holder has forgotten it before the address is given to another pod.
 COOLDOWN = 120.0
-SMALL_V6_BITS = 16  # up to 65536 addresses are walked, beyond that random picks practically never collide
 RANDOM_TRIES = 64
-NEVER = float("-inf")
-CACHED_RANGES = 256  # distinct pools remembered; pods may name sub-pools by annotation
+CACHED_POOLS = 256  # distinct pools remembered; pods may name sub-pools by annotation
 
 
 class Pick6(NamedTuple):
     address: ipaddress.IPv6Address
-    cools: bool  # comes up again soon after release, so it has to cool down
     warning: str = ""
 
 
@@ -47,61 +49,66 @@ class PoolUse(NamedTuple):
         return self.used >= self.size
 
 
-class _Range:
-    """The usable addresses of one pool; of a small one also the order in which they are to be given out."""
+class Rest(NamedTuple):
+    """Since when an address cools down, and whose it was."""
 
-    def __init__(self, network: Network) -> None:
-        self.first, self.last = usable(network)
-        self.size = max(0, self.last - self.first + 1)
-        self.cursor = self.first
-        self.released: OrderedDict[Address, float] = OrderedDict()  # longest resting first, each address once
-        self.address: type[Address] = type(network.network_address)
-
-    def __contains__(self, address: Address) -> bool:
-        return isinstance(address, self.address) and self.first <= int(address) <= self.last
-
-    def take_back(self, address: Address, since: float | None) -> None:
-        self.released[address] = NEVER if since is None else since
-        self.released.move_to_end(address, last=since is not None)
+    since: float
+    namespace: str
 
 
 class Ipam:
-    def __init__(self, *, cooldown: float = COOLDOWN, rng: random.Random | None = None) -> None:
+    def __init__(self, *, rng: random.Random, cooldown: float = COOLDOWN) -> None:
         self._cooldown = cooldown
-        self._random = rng or random.SystemRandom()
-        self._holder: dict[Address, str] = {}
-        self._sharers: dict[Address, set[str]] = {}  # anycast: many pods may bind one address
-        self._cooling: dict[Address, float] = {}  # in the order of release
-        self._ranges: OrderedDict[Network, _Range] = OrderedDict()
+        self._random = rng
+        self._holdings = Holdings()
+        self._cooling: dict[Address, Rest] = {}  # in the order of release
+        self._pools: OrderedDict[Network, Pool] = OrderedDict()
+        self.aside: tuple[Network, ...] = ()
 
     # --- knowing ---
 
     def seed(self, allocations: Iterable[Allocation], released: Iterable[Released]) -> None:
         for allocation in allocations:
-            for held in allocation.held:
-                self._holder.setdefault(ipaddress.ip_address(held), allocation.container_id)
-            for shared in allocation.anycast:
-                self._sharers.setdefault(ipaddress.ip_address(shared), set()).add(allocation.container_id)
+            container, namespace = allocation.container_id, allocation.namespace
+            named = {ipaddress.ip_address(a) for a in allocation.addresses}
+            for held in map(ipaddress.ip_address, allocation.held):
+                self._holdings.hold(held, Holder(container, namespace), by_name=held in named)
+            for shared in map(ipaddress.ip_address, allocation.anycast):
+                self._holdings.share(shared, Holder(container, namespace))
         for entry in sorted(released, key=lambda r: r.at):
             address = ipaddress.ip_address(entry.address)
             if self._free(address):
-                self._cooling[address] = entry.at
+                self._cooling[address] = Rest(entry.at, entry.namespace)
+
+    def set_aside(self, networks: Sequence[Network]) -> None:
+        """What no pool gives out from now on.  Disjoint networks."""
+        if self.aside != tuple(networks):
+            self.aside = tuple(networks)
+            self._pools.clear()
+
+    @property
+    def claims(self) -> Claims:
+        return self._holdings.claims
 
     def holder(self, address: Address) -> str | None:
-        return self._holder.get(address)
+        return self._holdings.holder(address)
 
     def sharers(self, address: Address) -> frozenset[str]:
-        return frozenset(self._sharers.get(address, ()))
+        return self._holdings.sharers(address)
+
+    def rivals(self, address: Address, *, namespace: str, shares: bool, granted: bool) -> list[str]:
+        """The containers that keep a pod of the namespace from having the address."""
+        return list(self._holdings.rivals(address, namespace=namespace, shares=shares, granted=granted))
 
     def cooling(self, now: float) -> list[Released]:
         self._forget_cooled(now)
-        return [Released(str(address), at) for address, at in self._cooling.items()]
+        return [Released(str(address), rest.since, rest.namespace) for address, rest in self._cooling.items()]
 
     def use(self, networks: Iterable[Network], now: float) -> list[PoolUse]:
         """How full each pool is.  Walks all holders: for status, not for ADD."""
         self._forget_cooled(now)
-        taken = self._holder.keys() | self._sharers.keys()
-        pools = [(str(network), _Range(network)) for network in networks]
+        taken = self._holdings.taken()
+        pools = [(str(network), Pool(network, self.aside)) for network in networks]
         return [
             PoolUse(cidr, pool.size, sum(a in pool for a in taken), sum(a in pool for a in self._cooling))
             for cidr, pool in pools
@@ -109,42 +116,67 @@ class Ipam:
 
     # --- taking ---
 
-    def claim(self, address: Address, container_id: str) -> None:
-        """Take exactly this address.  AddressInUse if another container holds or shares it."""
-        holder = self._holder.get(address)
-        if holder is not None and holder != container_id:
-            raise AddressInUse(f"address {address} is held by container {holder}")
-        sharers = self._sharers.get(address, set()) - {container_id}
-        if sharers:
-            raise AddressInUse(f"address {address} is an anycast address of container {min(sharers)}")
-        self._hold(address, container_id)
+    def claim(self, address: Address, container_id: str, now: float, *, namespace: str = "") -> None:
+        """Take exactly this address.  AddressInUse if another container holds or shares it, AnotherNamespaces if it
+        still cools down from another namespace's pod."""
+        for rival in self.rivals(address, namespace=namespace, shares=False, granted=False):
+            if rival != container_id:
+                raise AddressInUse(f"address {address} is held or shared by container {rival}")
+        self._refuse_cooling(address, namespace, now)
+        self._hold(address, Holder(container_id, namespace), by_name=True)
 
-    def share(self, address: Address, container_id: str) -> None:
-        """Bind an anycast address.  AddressInUse if a container holds it for itself."""
-        holder = self._holder.get(address)
+    def share(
+        self, address: Address, container_id: str, now: float, *, namespace: str = "", granted: bool = False
+    ) -> None:
+        """Bind an anycast address.  AddressInUse if a container holds it for itself; AnotherNamespaces if pods of
+        another namespace share it, or did so lately.  `granted`: an operator lets several namespaces have it."""
+        holder = self.holder(address)
         if holder is not None:
             raise AddressInUse(f"anycast address {address} is held by container {holder} for itself")
+        if self.rivals(address, namespace=namespace, shares=True, granted=granted):
+            raise AnotherNamespaces(f"anycast address {address} is shared by pods of another namespace")
+        if not granted:
+            self._refuse_cooling(address, namespace, now)
         self._cooling.pop(address, None)
-        self._sharers.setdefault(address, set()).add(container_id)
+        self._holdings.share(address, Holder(container_id, namespace))
 
-    def pick4(self, pools: Sequence[ipaddress.IPv4Network], container_id: str, now: float) -> ipaddress.IPv4Address:
+    def pick4(
+        self,
+        pools: Sequence[ipaddress.IPv4Network],
+        container_id: str,
+        now: float,
+        *,
+        namespace: str = "",
+        narrowed: bool = False,
+    ) -> ipaddress.IPv4Address:
+        """`narrowed`: the pod chose the pools, so they are as good as names, and what cools down in them from another
+        namespace's pod is not free."""
         self._forget_cooled(now)
         rested = next((a for pool in pools if (a := self._rested(pool, now)) is not None), None)
-        address = rested or self._longest_resting(pools)
+        address = rested or self._longest_resting(pools, namespace if narrowed else None)
         if address is None:
             raise self._exhausted("IPv4", pools, now)
-        self._hold(address, container_id)
+        self._hold(address, Holder(container_id, namespace), by_name=False)
         return ipaddress.IPv4Address(address)
 
     def pick6(
-        self, pools: Sequence[ipaddress.IPv6Network], container_id: str, now: float, compose: Compose | None = None
+        self,
+        pools: Sequence[ipaddress.IPv6Network],
+        container_id: str,
+        now: float,
+        compose: Compose | None = None,
+        *,
+        namespace: str = "",
+        narrowed: bool = False,
     ) -> Pick6:
-        """`compose` gives the address with instance nibble 0 that ip-algo wants in a pool, or None."""
+        """`compose` gives the address with instance nibble 0 that ip-algo wants in a pool, or None.  `narrowed` as
+        for `pick4`."""
         self._forget_cooled(now)
-        pick = self._compose(pools, now, compose) or self._draw(pools, now)
+        only = namespace if narrowed else None
+        pick = self._compose(pools, now, compose, only) or self._draw(pools, now, only)
         if pick is None:
             raise self._exhausted("IPv6", pools, now)
-        self._hold(pick.address, container_id)
+        self._hold(pick.address, Holder(container_id, namespace), by_name=False)
         return pick
 
     # --- giving back ---
@@ -154,111 +186,127 @@ class Ipam:
 
         `cool_since` None: the address was never in use, it is as good as new.
         """
-        if self._holder.get(address) == container_id:
-            del self._holder[address]
-        elif container_id not in self._sharers.get(address, ()):
+        namespace = self._holdings.forget(address, container_id)
+        if namespace is None or not self._free(address):
             return
-        sharers = self._sharers.get(address, set())
-        sharers.discard(container_id)
-        if sharers:
-            return
-        self._sharers.pop(address, None)
         if cool_since is not None:
-            self._cooling[address] = cool_since
-        for walked in filter(lambda r: address in r, self._ranges.values()):
-            walked.take_back(address, cool_since)
+            self._cooling[address] = Rest(cool_since, namespace)
+        for pool in self._pools.values():
+            if pool.walked and address in pool:
+                pool.take_back(address, cool_since)
 
     # --- inside ---
 
     def _free(self, address: Address) -> bool:
-        return address not in self._holder and address not in self._sharers
+        return self._holdings.free(address)
 
-    def _hold(self, address: Address, container_id: str) -> None:
+    def _hold(self, address: Address, holder: Holder, *, by_name: bool) -> None:
         self._cooling.pop(address, None)
-        self._holder[address] = container_id
+        self._holdings.hold(address, holder, by_name=by_name)
+
+    def _refuse_cooling(self, address: Address, namespace: str, now: float) -> None:
+        self._forget_cooled(now)
+        rest = self._cooling.get(address)
+        if rest is not None and rest.namespace != namespace:
+            left = rest.since + self._cooldown - now
+            raise AnotherNamespaces(
+                f"address {address} cools down from a pod of another namespace for {left:.0f} s more",
+                details="the runtime tries again by itself; or ask for another address",
+            )
 
     def _forget_cooled(self, now: float) -> None:
         while self._cooling:
-            address, at = next(iter(self._cooling.items()))
-            if at + self._cooldown > now:
+            address, rest = next(iter(self._cooling.items()))
+            if rest.since + self._cooldown > now:
                 return
             del self._cooling[address]
 
-    def _range(self, network: Network) -> _Range:
-        walked = self._ranges.get(network)
-        if walked is None:
-            walked = self._ranges[network] = _Range(network)
-            walked.released.update((a, at) for a, at in self._cooling.items() if a in walked)
-            if len(self._ranges) > CACHED_RANGES:
-                self._ranges.popitem(last=False)
+    def _pool(self, network: Network) -> Pool:
+        pool = self._pools.get(network)
+        if pool is None:
+            pool = self._pools[network] = Pool(network, self.aside)
+            for address, rest in self._cooling.items() if pool.walked else ():
+                if address in pool:
+                    pool.take_back(address, rest.since)
+            if len(self._pools) > CACHED_POOLS:
+                self._pools.popitem(last=False)
         else:
-            self._ranges.move_to_end(network)
-        return walked
+            self._pools.move_to_end(network)
+        return pool
 
-    def _rested(self, pool: Network, now: float) -> Address | None:
+    def _rested(self, network: Network, now: float) -> Address | None:
         """The next address of a small pool that nobody used lately."""
-        walked = self._range(pool)
-        while walked.cursor <= walked.last:
-            address = walked.address(walked.cursor)
-            walked.cursor += 1
+        pool = self._pool(network)
+        while pool.cursor <= pool.last:
+            address = pool.address(pool.cursor)
+            pool.cursor = pool.beyond(pool.cursor + 1)
             if self._free(address) and address not in self._cooling:
                 return address
-        head = self._head(walked)
-        if head is None or walked.released[head] + self._cooldown > now:
+        head = self._head(pool)
+        if head is None or pool.released[head] + self._cooldown > now:
             return None
         return head
 
-    def _longest_resting(self, pools: Iterable[Network]) -> Address | None:
-        """When every free address is still cooling: the one that has done so for longest."""
-        ranges = [self._range(pool) for pool in pools]
-        heads = [(walked.released[head], head) for walked in ranges if (head := self._head(walked)) is not None]
+    def _longest_resting(self, pools: Iterable[Network], only: str | None) -> Address | None:
+        """When every free address is still cooling: the one that has done so for longest.  `only`: of those that
+        cool down from this namespace's pods."""
+        found = [self._pool(network) for network in pools]
+        heads = [(pool.released[head], head) for pool in found if (head := self._head(pool, only)) is not None]
         return min(heads, key=lambda pair: pair[0])[1] if heads else None
 
-    def _head(self, walked: _Range) -> Address | None:
+    def _head(self, pool: Pool, only: str | None = None) -> Address | None:
         """The longest-resting free address; those that were taken meanwhile are dropped on the way."""
-        while walked.released:
-            address = next(iter(walked.released))
+        while pool.released:
+            address = next(iter(pool.released))
             if self._free(address):
-                return address
-            del walked.released[address]
+                waiting = (a for a in pool.released if self._free(a) and self._may_hurry(a, only))
+                return address if only is None else next(waiting, None)
+            del pool.released[address]
         return None
 
-    def _compose(self, pools: Sequence[ipaddress.IPv6Network], now: float, compose: Compose | None) -> Pick6 | None:
+    def _may_hurry(self, address: Address, only: str | None) -> bool:
+        rest = self._cooling.get(address)
+        return only is None or rest is None or rest.namespace == only
+
+    def _compose(
+        self, pools: Sequence[ipaddress.IPv6Network], now: float, compose: Compose | None, only: str | None
+    ) -> Pick6 | None:
         """Any free nibble, rested ones first, then the longest-resting; None when all sixteen are taken."""
         if compose is None:
             return None
-        for pool in pools:
-            base = compose(pool)
+        for network in pools:
+            base = compose(network)
             if base is None:
                 continue
-            first, last = usable(pool)
-            wanted = (ipaddress.IPv6Address(base | n) for n in range(16) if first <= base | n <= last)
-            free = [a for a in wanted if self._free(a)]
+            pool = self._pool(network)
+            wanted = (ipaddress.IPv6Address(base | n) for n in range(16))
+            free = [a for a in wanted if a in pool and self._free(a)]
             rested = [a for a in free if a not in self._cooling]
             if rested:
-                return Pick6(self._random.choice(rested), cools=True)
-            if free:
-                return Pick6(min(free, key=lambda a: self._cooling[a]), cools=True)
-            pick = self._draw([pool], now)
+                return Pick6(self._random.choice(rested))
+            resting = [a for a in free if self._may_hurry(a, only)]
+            if resting:
+                return Pick6(min(resting, key=lambda a: self._cooling[a].since))
+            pick = self._draw([network], now, only)
             if pick is not None:
                 reason = f"all 16 ip-algo addresses {ipaddress.IPv6Address(base)}/124 are in use"
                 return pick._replace(warning=f"{reason}; a random address was picked instead")
         return None
 
-    def _draw(self, pools: Sequence[ipaddress.IPv6Network], now: float) -> Pick6 | None:
-        for pool in pools:
-            if is_small(pool):
-                rested = self._rested(pool, now)
+    def _draw(self, pools: Sequence[ipaddress.IPv6Network], now: float, only: str | None) -> Pick6 | None:
+        for network in pools:
+            if is_small(network):
+                rested = self._rested(network, now)
                 if rested is not None:
-                    return Pick6(ipaddress.IPv6Address(rested), cools=True)
+                    return Pick6(ipaddress.IPv6Address(rested))
                 continue
-            for _ in range(RANDOM_TRIES):
-                # 0 is the subnet-router anycast address, 1 what people give to gateways
-                address = pool.network_address + self._random.randrange(2, pool.num_addresses)
+            pool = self._pool(network)
+            for _ in range(RANDOM_TRIES if pool.size else 0):
+                address = pool.nth(self._random.randrange(pool.size))
                 if self._free(address) and address not in self._cooling:
-                    return Pick6(address, cools=False)
-        resting = self._longest_resting([pool for pool in pools if is_small(pool)])
-        return None if resting is None else Pick6(ipaddress.IPv6Address(resting), cools=True)
+                    return Pick6(ipaddress.IPv6Address(address))
+        resting = self._longest_resting([pool for pool in pools if is_small(pool)], only)
+        return None if resting is None else Pick6(ipaddress.IPv6Address(resting))
 
     def _exhausted(self, family: str, pools: Sequence[Network], now: float) -> PoolExhausted:
         fill = ", ".join(f"{u.cidr} has {u.used} of {u.size} in use" for u in self.use(pools, now))
@@ -266,19 +314,3 @@ class Ipam:
             f"no free {family} address: {fill}",
             details="free addresses by deleting pods, or add a CIDR to this node's NodeConfig",
         )
-
-
-def is_small(pool: ipaddress.IPv6Network) -> bool:
-    return 128 - pool.prefixlen <= SMALL_V6_BITS
-
-
-def usable(network: Network) -> tuple[int, int]:
-    """First and last address a pod may get by itself: without network, gateway (.1) and broadcast address."""
-    base = int(network.network_address)
-    if network.version == 4:
-        return base + 2, int(network.broadcast_address) - 1
-    if network.prefixlen == 128:
-        return base, base
-    if network.prefixlen == 127:
-        return base, base + 1
-    return base + 2, int(network.broadcast_address)

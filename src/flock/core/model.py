@@ -46,7 +46,6 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mac: str = ""  # the pod side's; empty for a pod the original set up
     mtu: int = 0
     annotations: dict[str, str] = {}  # ours, as read at ADD; a later change needs a new pod
-    cools6: bool = False  # ip6 may come up again soon (composed by ip-algo, or a small pool): cool it down
 
     @property
     def pod(self) -> str:
@@ -58,11 +57,12 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(dict.fromkeys(a for a in (self.ip6, self.ip4, *self.addresses) if a))
 
 
-class Released(msgspec.Struct, frozen=True):
+class Released(msgspec.Struct, frozen=True, omit_defaults=True):
     """An address that was freed and is cooling down."""
 
     address: str
     at: float  # seconds since the epoch; cool-down has to survive a restart
+    namespace: str = ""  # whose it was: its pods need not wait for it
 
 
 # --- Kubernetes objects -------------------------------------------------------------------------------------

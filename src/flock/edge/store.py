@@ -264,7 +264,8 @@ def _decode(raw: bytes, path: Path) -> _File:
     entries = [_canonical(a, path) for a in content.allocations or ()]
     if len({a.container_id for a in entries}) != len(entries):
         raise StoreFailure(f"{path} lists a container twice")
-    released = [Released(_canonical_address(r.address, f"{path}: released"), r.at) for r in content.released or ()]
+    where = f"{path}: released"
+    released = [Released(_canonical_address(r.address, where), r.at, r.namespace) for r in content.released or ()]
     return _File(content.version, content.node, entries, sorted(released, key=lambda r: r.at))
 
 

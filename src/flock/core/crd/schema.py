@@ -310,9 +310,17 @@ def spec() -> Schema:
     anycast = {
         "withdrawOnCordon": _switch("Stop announcing while the node is cordoned; default: false."),
         "communities": _communities("On every announced host route."),
-        "allowed": _allowed("Who may announce what beyond this node's CIDRs."),
+        "allowed": _allowed("Who may announce what, beyond this node's CIDRs and inside them."),
     }
-    addresses = {"allowed": _allowed("Who may hold what beyond this node's CIDRs.")}
+    addresses = {"allowed": _allowed("Who may hold what, beyond this node's CIDRs and inside them.")}
+    limits = {
+        "claimsPerNamespace": _integer(
+            "Addresses that pods of a namespace may name in annotations on this node; default: 256.", 0, 65536
+        ),
+        "poolPercentPerNamespace": _integer(
+            "Of each CIDR, how much pods of a namespace may name in annotations; default: 25.", 1, 100
+        ),
+    }
     router_id = "What this node is called in BGP and OSPF; default: one of its IPv4 addresses."
     fields = {
         "cidr6": _aggregates("IPv6 prefixes this node allocates from and announces, in order.", p.prefix6(126)),
@@ -324,5 +332,6 @@ def spec() -> Schema:
         "ospf": _ospf(),
         "anycast": _section(shape.Anycast, "Addresses that several pods share.", anycast),
         "addresses": _section(shape.Addresses, "Addresses that pods ask for by annotation.", addresses),
+        "limits": _section(shape.Limits, "What one tenant may have of what all share.", limits),
     }
     return _section(shape.Spec, "What the node has and whom it speaks to.", fields)

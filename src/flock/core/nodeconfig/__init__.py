@@ -1,11 +1,11 @@
 """NodeConfig: what an operator says about one node, checked and typed.
 
 `shape` holds the structs, `parse_node_config` makes them from the raw object (every field checked, every problem
-reported at once), `refusal` and `grants` answer what a pod may hold or announce.  All of it is pure: nothing the
+reported at once), `right` and `grants` answer what a pod may hold or announce.  All of it is pure: nothing the
 operator wrote reaches a template, the kernel or BIRD but through these types.
 """
 
-from flock.core.nodeconfig.grants import grants, refusal
+from flock.core.nodeconfig.grants import Kind, Right, grants, right, set_aside
 from flock.core.nodeconfig.parse import parse_node_config
 from flock.core.nodeconfig.section import NodeConfigError
 from flock.core.nodeconfig.shape import (
@@ -22,6 +22,7 @@ from flock.core.nodeconfig.shape import (
     GracefulRestart,
     Grant,
     ImportPolicy,
+    Limits,
     Network,
     NodeConfig,
     OSPFArea,
@@ -45,6 +46,8 @@ __all__ = [
     "GracefulRestart",
     "Grant",
     "ImportPolicy",
+    "Kind",
+    "Limits",
     "Network",
     "NodeConfig",
     "NodeConfigError",
@@ -52,8 +55,10 @@ __all__ = [
     "OSPFInterface",
     "PasswordSource",
     "Peer",
+    "Right",
     "SecretRef",
     "grants",
     "parse_node_config",
-    "refusal",
+    "right",
+    "set_aside",
 ]

@@ -25,6 +25,7 @@ from flock.core.nodeconfig.shape import (
     Family,
     GracefulRestart,
     Grant,
+    Limits,
     Network,
     NodeConfig,
     OSPFAlgorithm,
@@ -100,6 +101,7 @@ def _node_config(metadata: Section, spec: Section) -> NodeConfig | None:
         ospf=spec.section("ospf", OSPF, lambda section: _ospf(section, default_families=tuple(families))),
         anycast=spec.section("anycast", Anycast, _anycast) or Anycast(),
         addresses=spec.section("addresses", Addresses, lambda s: Addresses(allowed=_allowed(s))) or Addresses(),
+        limits=spec.section("limits", Limits, _limits) or Limits(),
     )
 
 
@@ -296,6 +298,16 @@ def _anycast(section: Section) -> Anycast:
         withdraw_on_cordon=section.value("withdrawOnCordon", v.boolean, False),
         communities=section.values("communities", v.community),
         allowed=_allowed(section),
+    )
+
+
+def _limits(section: Section) -> Limits:
+    default = Limits()
+    return Limits(
+        claims_per_namespace=section.value("claimsPerNamespace", v.integer(0, 65536), default.claims_per_namespace),
+        pool_percent_per_namespace=section.value(
+            "poolPercentPerNamespace", v.integer(1, 100), default.pool_percent_per_namespace
+        ),
     )
 
 

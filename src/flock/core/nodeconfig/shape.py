@@ -124,7 +124,7 @@ class OSPF(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """Prefixes beyond the node's aggregates, and the namespaces that may use them (None: every one)."""
+    """Prefixes, and the namespaces that may have addresses of them (None: every one)."""
 
     prefixes: tuple[Network, ...]
     namespace_selector: LabelSelector | None = msgspec.field(default=None, name="namespaceSelector")
@@ -141,6 +141,15 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[Grant, ...] = ()
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tenant may have of what all share."""
+
+    # Every address a pod names is a kernel address, a route and a line in the routers' tables.  More than any
+    # namespace with a fixed address or two for each of a node's pods needs.
+    claims_per_namespace: int = msgspec.field(default=256, name="claimsPerNamespace")
+    pool_percent_per_namespace: int = msgspec.field(default=25, name="poolPercentPerNamespace")
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     cidr6: tuple[IPv6Network, ...] = ()
     cidr4: tuple[IPv4Network, ...] = ()
@@ -151,6 +160,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     ospf: OSPF | None = None
     anycast: Anycast = Anycast()
     addresses: Addresses = Addresses()
+    limits: Limits = Limits()
 
 
 class NodeConfig(Spec, frozen=True, kw_only=True):

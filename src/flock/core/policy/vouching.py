@@ -7,21 +7,18 @@ labels and a pod each decide about addresses, and whoever changes is asked for t
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from itertools import islice
-from typing import Literal
 
 from flock.core.annotations import ADDRESSES, ANYCAST, MAX_ENTRIES, list_items
 from flock.core.facts import NodeFacts
 from flock.core.model import NO_MAP, Pod
-from flock.core.nodeconfig import Network, NodeConfig
-from flock.core.nodeconfig.grants import grants, refusal
+from flock.core.nodeconfig import Kind, Network, NodeConfig, right
 from flock.core.policy.compiled import Address
 from flock.core.policy.facts import PodFacts, pod_facts
 from flock.core.reserved import reserved
 
 PodKey = tuple[str, str]  # namespace, name
-Kind = Literal["addresses", "anycast"]
 KINDS: tuple[tuple[str, Kind], ...] = ((ADDRESSES, "addresses"), (ANYCAST, "anycast"))
 
 
@@ -39,7 +36,7 @@ class Vouching:
         if config is self._config and node is self._node:
             return ()
         self._config, self._node, self._own = config, node, node.own
-        self._forbidden = (*map(ip_network, node.own), *node.lans)
+        self._forbidden = node.forbidden
         return [(namespace, name) for namespace, names in self._annotated.items() for name in names]
 
     def set_namespace(self, name: str, labels: Mapping[str, str]) -> Iterable[PodKey]:
@@ -89,12 +86,9 @@ class Vouching:
     def _grants(self, kind: Kind, address: Address, labels: Mapping[str, str]) -> bool:
         """By an entry of the configuration: what else is inside this node's aggregates is for pods attached here."""
         config = self._config
-        return (
-            config is not None
-            and not any(address in aggregate for aggregate in config.aggregates)
-            and grants(config, kind=kind, address=address, namespace_labels=labels)
-            and not refusal(config, kind=kind, address=address, namespace_labels=labels, forbidden=self._forbidden)
-        )
+        if config is None or any(address in aggregate for aggregate in config.aggregates):
+            return False
+        return right(config, kind=kind, address=address, namespace_labels=labels, forbidden=self._forbidden).granted
 
 
 def _address(text: str) -> Address | None:
