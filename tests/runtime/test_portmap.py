@@ -10,6 +10,7 @@ from runtime_agent import CIDR4, CIDR6, EXECUTABLE, Agent
 from runtime_node import Neighbour, Node
 
 HOST_PORT = 8081
+LOCAL_PORT = 8082
 POD_PORT = 8080  # where the image's program answers with the pod's name
 
 PORTMAP = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
@@ -37,6 +38,15 @@ def who_answers(neighbour: Neighbour, address: str, port: int) -> str:
     return neighbour.run(sys.executable, "-c", _ASK, address, str(port)).strip()
 
 
+# One who serves the node alone, as a kubelet and an agent do.
+_SERVE = """
+import socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    while True:
+        server.accept()[0].sendall(b"the node")
+"""
+
+
 def nat_rules(node: Node) -> str:
     return node.run("iptables-save", "-t", "nat") + node.run("ip6tables-save", "-t", "nat")
 
@@ -59,3 +69,26 @@ def test_a_host_port_leads_to_its_pod_until_the_pod_stops(
         with pytest.raises(AssertionError, match="ConnectionRefusedError"):
             who_answers(neighbour, address, HOST_PORT)
     assert list(agent.allocations()) == ["bystander"]
+
+
+def test_a_pod_with_a_host_port_does_not_reach_what_listens_on_the_nodes_loopback(
+    node: Node, neighbour: Neighbour, agent: Agent, runtime: Containerd
+) -> None:
+    web = runtime.run_pod("web", host_ports={HOST_PORT: POD_PORT})
+    node.start("local", sys.executable, "-c", _SERVE, str(LOCAL_PORT))
+
+    def asked(port: int, *, netns_of: int | None = None) -> str:
+        return node.attempt(sys.executable, "-c", _ASK, "127.0.0.1", str(port), netns_of=netns_of).stdout.strip()
+
+    node.wait_for("the local server", lambda: asked(LOCAL_PORT) == "the node")
+    assert asked(HOST_PORT) == "web", "the node asks for the host port at 127.0.0.1"
+
+    for command in (
+        "ip address del 127.0.0.1/8 dev lo",
+        "ip route add 127.0.0.0/8 via 169.254.1.1 dev eth0 onlink",
+        "sysctl -qw net.ipv4.conf.eth0.route_localnet=1",
+    ):
+        node.run(*command.split(), netns_of=web.pid)
+    assert asked(LOCAL_PORT, netns_of=web.pid) == ""
+    assert asked(HOST_PORT, netns_of=web.pid) == "", "nor by way of the host port"
+    assert asked(HOST_PORT) == "web", "which still serves the node"
