@@ -96,7 +96,7 @@ def veth(node: Space, pod: Space, name: str = "flock00000001", peer: str = "eth0
     finally:
         there.close()
     index = node.index(name)
-    node.netlink.run([r.describe_host_side(index, alias=f"flock pod=shop/{name}"), r.set_up(index)])
+    node.netlink.run([r.describe_host_side(index, alias=f"flock pod=shop/{name}", has_ipv6=True), r.set_up(index)])
     pod.netlink.run([r.set_up(pod.index(peer))])
     return index
 

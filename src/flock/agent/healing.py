@@ -149,8 +149,9 @@ class Healer:
 
     async def _repair(self, difference: Difference) -> None:
         try:
-            if difference.kind in (Kind.GATEWAY, Kind.SWITCH):
-                await self._kernel.prepare_host_side(difference.what.split()[-1])
+            if difference.kind in (Kind.GATEWAY, Kind.SWITCH, Kind.LISTENS):
+                ipv6 = difference.kind is not Kind.LISTENS
+                await self._kernel.prepare_host_side(difference.what.split()[-1], ipv6=ipv6)
             await self._kernel.apply(list(difference.repair), ignore=(errno.ENODEV, errno.ESRCH))
         except FlockError as error:
             log.error("could not repair %s problem=%s", difference, error)

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     LINK_MISSING = "link missing"
     LINK = "link changed"
     SWITCH = "IPv6 switch off"
+    LISTENS = "host side listens to routers"
     GATEWAY = "gateway address missing"
     ROUTE = "host route missing"
     FOREIGN_ROUTE = "host route of another owner"
@@ -78,6 +79,10 @@ def _losses(allocation: Allocation, observed: Observed, announced: frozenset[str
         found.append(lost(Kind.LINK, f"{name} has another alias", r.set_alias(link.index, label)))
     if not link.forwards:
         found.append(lost(Kind.LINK, f"{name} does not forward IPv4", r.set_ipv4_switches(link.index)))
+    if link.heeds_redirects:
+        found.append(lost(Kind.LINK, f"{name} heeds redirects", r.set_ipv4_switches(link.index)))
+    if link.heeds_routers:
+        found.append(lost(Kind.LISTENS, f"dev {name}"))
     if not link.up:
         found.append(lost(Kind.LINK, f"{name} is down", r.set_up(link.index)))
     if allocation.ip6 and not link.forwards6:

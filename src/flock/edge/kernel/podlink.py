@@ -94,7 +94,7 @@ class PodLinks:
             with inside(namespace, home=self.home):
                 pod = Netlink()
                 try:
-                    index = self._create_pair(allocation, namespace, pod, claimed)
+                    link = self._create_pair(allocation, namespace, pod, claimed)
                     faults.reach(Point.ADD_LINK)
                     peer = self._must_exist(pod, allocation.ifname)
                     if allocation.ip6:
@@ -105,15 +105,15 @@ class PodLinks:
         finally:
             namespace.close()
         with pod:
-            self.host.run(host_side(index, allocation, announced))
+            self.host.run(host_side(link, allocation, announced))
             faults.reach(Point.ADD_HOST_SIDE)
             # Host side first: when the pod side comes up, everything a first packet needs is there.
             pod.run(pod_side(peer.index, allocation))
             faults.reach(Point.ADD_POD_SIDE)
-        return Attached(index, namespace.id)
+        return Attached(link.index, namespace.id)
 
-    def _create_pair(self, allocation: Allocation, namespace: Netns, pod: Netlink, claimed: Claimed) -> int:
-        """The bare pair.  Returns the host side's index."""
+    def _create_pair(self, allocation: Allocation, namespace: Netns, pod: Netlink, claimed: Claimed) -> r.Link:
+        """The bare pair.  Returns the host side, which listens to no router."""
         name = host_name(allocation)
         request = r.create_veth(
             name=name,
@@ -131,10 +131,10 @@ class PodLinks:
             self._clear_the_way(allocation, name, pod, claimed)
             self.host.run([request])
         link = self._must_exist(self.host, name)
-        if allocation.ip6 and (link.ipv6_off or link.accepts_ra > 1 or not link.forwards6):
+        if link.heeds_routers or (allocation.ip6 and (link.ipv6_off or not link.forwards6)):
             with inside(self.home, home=namespace):
-                prepare_host_side(self._sysctl, name)
-        return link.index
+                prepare_host_side(self._sysctl, name, ipv6=bool(allocation.ip6))
+        return link
 
     def _clear_the_way(self, allocation: Allocation, name: str, pod: Netlink, claimed: Claimed) -> None:
         stale = self.host.link(name)
@@ -257,8 +257,9 @@ class PodLinks:
 # --- the messages ---------------------------------------------------------------------------------------------
 
 
-def host_side(index: int, allocation: Allocation, announced: Announced) -> list[r.Request]:
-    requests = [r.describe_host_side(index, alias=alias(pod=allocation.pod, container_id=allocation.container_id))]
+def host_side(link: r.Link, allocation: Allocation, announced: Announced) -> list[r.Request]:
+    index, label = link.index, alias(pod=allocation.pod, container_id=allocation.container_id)
+    requests = [r.describe_host_side(index, alias=label, has_ipv6=link.has_ipv6)]
     if allocation.ip6:
         requests.append(r.add_address(index, GATEWAY6_BYTES, 64))
     requests.append(r.set_up(index))
@@ -302,11 +303,17 @@ def pod_side(index: int, allocation: Allocation) -> list[r.Request]:
     return requests
 
 
-def prepare_host_side(sysctl: str, name: str) -> None:
-    """Host side, before it goes up: IPv6 on even where the node's default is off, and pods advertise no routes."""
-    write_switch(f"{sysctl}/ipv6/conf/{name}/disable_ipv6", "0")
-    write_switch(f"{sysctl}/ipv6/conf/{name}/forwarding", "1")
-    write_switch(f"{sysctl}/ipv6/conf/{name}/accept_ra", "0")
+def prepare_host_side(sysctl: str, name: str, *, ipv6: bool) -> None:
+    """Host side, before it goes up: no pod is the node's router, whichever families it has.
+
+    `ipv6`: the pod has an IPv6 address, which works even where the node's default is off.
+    """
+    conf = f"{sysctl}/ipv6/conf/{name}"
+    write_switch(f"{conf}/accept_ra", "0")  # first: what follows may let it listen
+    write_switch(f"{conf}/accept_redirects", "0")
+    if ipv6:
+        write_switch(f"{conf}/disable_ipv6", "0")
+        write_switch(f"{conf}/forwarding", "1")
 
 
 def write_switch(path: str, value: str) -> None:

@@ -126,8 +126,8 @@ class Kernel:
         conntrack.drop(addresses, sysctl=str(self._sysctl))
         return failures
 
-    async def prepare_host_side(self, name: str) -> None:
-        await self._slow.run(lambda _: prepare_host_side(str(self._sysctl), name))
+    async def prepare_host_side(self, name: str, *, ipv6: bool) -> None:
+        await self._slow.run(lambda _: prepare_host_side(str(self._sysctl), name, ipv6=ipv6))
 
     async def announce(
         self,

@@ -16,14 +16,17 @@ _RTMSG = struct.Struct("=BBBBBBBBI")
 _NDMSG = struct.Struct("=BBHiHBB")
 
 
+_ON = (w.IPV4_DEVCONF_FORWARDING, w.IPV4_DEVCONF_PROXY_ARP)
+_OFF = (w.IPV4_DEVCONF_ACCEPT_REDIRECTS, w.IPV4_DEVCONF_SEND_REDIRECTS, w.IPV4_DEVCONF_ACCEPT_SOURCE_ROUTE)
 _HOST_SIDE_SWITCHES = w.nested(
     w.AF_INET,
     w.nested(
         w.IFLA_INET_CONF,
-        w.attr(w.IPV4_DEVCONF_FORWARDING, w.u32(1)),
-        w.attr(w.IPV4_DEVCONF_PROXY_ARP, w.u32(1)),
+        *(w.attr(which, w.u32(1)) for which in _ON),
+        *(w.attr(which, w.u32(0)) for which in _OFF),
     ),
 )
+_NO_GENERATED_ADDRESS = w.nested(w.AF_INET6, w.attr(w.IFLA_INET6_ADDR_GEN_MODE, bytes([w.ADDR_GEN_MODE_NONE])))
 
 
 class Request(NamedTuple):
@@ -67,23 +70,22 @@ def create_veth(*, name: str, mac: bytes, mtu: int, peer_name: str, peer_mac: by
     return Request(f"create link {name}", w.RTM_NEWLINK, w.NLM_F_CREATE | w.NLM_F_EXCL, body)
 
 
-def describe_host_side(index: int, *, alias: str) -> Request:
-    """Alias, no generated IPv6 address, and the IPv4 switches a host side needs; before the link goes up."""
+def describe_host_side(index: int, *, alias: str, has_ipv6: bool) -> Request:
+    """Alias, no generated IPv6 address, and the IPv4 switches a host side needs; before the link goes up.
+
+    A kernel without IPv6 refuses to hear of it.
+    """
     body = _link_body(
         index,
         w.text(w.IFLA_IFALIAS, alias),
-        w.nested(
-            w.IFLA_AF_SPEC,
-            _HOST_SIDE_SWITCHES,
-            w.nested(w.AF_INET6, w.attr(w.IFLA_INET6_ADDR_GEN_MODE, bytes([w.ADDR_GEN_MODE_NONE]))),
-        ),
+        w.nested(w.IFLA_AF_SPEC, _HOST_SIDE_SWITCHES, _NO_GENERATED_ADDRESS if has_ipv6 else b""),
     )
     return Request("describe the host side", w.RTM_NEWLINK, 0, body)
 
 
 def set_ipv4_switches(index: int) -> Request:
     body = _link_body(index, w.nested(w.IFLA_AF_SPEC, _HOST_SIDE_SWITCHES))
-    return Request("set forwarding and proxy_arp", w.RTM_NEWLINK, 0, body)
+    return Request("set the IPv4 switches", w.RTM_NEWLINK, 0, body)
 
 
 def set_alias(index: int, alias: str) -> Request:
@@ -137,10 +139,19 @@ class Link:
     kind: str
     peer_index: int  # a veth's other end, in the namespace netns_id; 0 if none
     forwards: bool  # IPv4 forwarding and proxy_arp, as a host side needs them
+    heeds_redirects: bool  # or source routes, IPv4
     has_ipv6: bool
     ipv6_off: bool  # disable_ipv6
     accepts_ra: int  # accept_ra
+    heeds_redirects6: bool
     forwards6: bool
+
+    @property
+    def heeds_routers(self) -> bool:
+        """Would an IPv6 router at its other end be believed?  Who forwards ignores them, unless accept_ra is 2."""
+        if self.ipv6_off:
+            return False
+        return self.accepts_ra > 1 if self.forwards6 else self.accepts_ra > 0 or self.heeds_redirects6
 
     @staticmethod
     def decode(body: bytes) -> "Link":
@@ -160,11 +171,13 @@ class Link:
             alias=w.as_text(a.get(w.IFLA_IFALIAS, b"")),
             kind=w.as_text(info.get(w.IFLA_INFO_KIND, b"")),
             peer_index=w.as_u32(a[w.IFLA_LINK]) if w.IFLA_LINK in a else 0,
-            forwards=all(_devconf(inet, which) for which in (w.IPV4_DEVCONF_FORWARDING, w.IPV4_DEVCONF_PROXY_ARP)),
+            forwards=all(_devconf(inet, which) for which in _ON),
+            heeds_redirects=any(_devconf(inet, which) for which in _OFF),
             forwards6=bool(_devconf(inet6, w.DEVCONF_FORWARDING)),
             has_ipv6=bool(inet6),
             ipv6_off=bool(_devconf(inet6, w.DEVCONF_DISABLE_IPV6)),
             accepts_ra=_devconf(inet6, w.DEVCONF_ACCEPT_RA),
+            heeds_redirects6=bool(_devconf(inet6, w.DEVCONF_ACCEPT_REDIRECTS)),
         )
 
 
