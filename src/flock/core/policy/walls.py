@@ -43,7 +43,7 @@ _WALLS: Chains = {
         'iifname != "flock*" accept',
         "tcp dport 179 goto walled",
         f"udp dport {BFD_PORTS} goto walled",
-        "meta l4proto ospf goto walled",
+        "meta l4proto 89 goto walled",  # OSPF, whose name only a file in /etc knows
     ],
     # What comes by a host port asked for at 127.0.0.1 has no pod's link yet, and gets another source later.
     "from-node": [
