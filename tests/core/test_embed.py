@@ -19,20 +19,20 @@ DIGEST = "deadbeef01234567" + "89abcdef" * 6
 # FNV-1a-64: shop 46dc5e18e28e2409, web 5ea0e11948721ef1, nginx:1.27 9242d174ced18067, c0ffee 4613a36b99ed2270
 GOLDEN = [
     # 15 digits: 5 + 5 + 5, then the instance
-    ("2001:db8:1::/64", (NAMESPACE, APP, IMAGE), "2001:db8:1:0:46dc:55ea:0e92:42d0"),
-    ("2001:db8:1::/64", (IMAGE, APP, NAMESPACE), "2001:db8:1:0:9242:d5ea:0e46:dc50"),
+    ("2001:db8:1::/64", (NAMESPACE, APP, IMAGE), "2001:db8:1:0:e240:921e:f118:0670"),
+    ("2001:db8:1::/64", (IMAGE, APP, NAMESPACE), "2001:db8:1:0:1806:721e:f1e2:4090"),
     # 15 digits for two: the first gets the odd one, 8 + 7
-    ("2001:db8:1::/64", (NAMESPACE, APP), "2001:db8:1:0:46dc:5e18:5ea0:e110"),
-    ("2001:db8:1::/64", (APP,), "2001:db8:1:0:5ea0:e119:4872:1ef0"),
+    ("2001:db8:1::/64", (NAMESPACE, APP), "2001:db8:1:0:e28e:2409:8721:ef10"),
+    ("2001:db8:1::/64", (APP,), "2001:db8:1:0:ea0e:1194:8721:ef10"),
     # 14 digits for three: 5 + 5 + 4
-    ("2001:db8:1:0:8000::/68", (IMAGE, APP, NAMESPACE), "2001:db8:1:0:8924:2d5e:a0e4:6dc0"),
+    ("2001:db8:1:0:8000::/68", (IMAGE, APP, NAMESPACE), "2001:db8:1:0:8180:6721:ef12:4090"),
     # 17 digits for one: a hash has 16, so a zero follows the prefix
     ("2001:db8:0:ff00::/56", (NAMESPACE,), "2001:db8:0:ff04:6dc5:e18e:28e2:4090"),
     # 23 digits for two: 12 + 11
-    ("2001:db8::/32", (NAMESPACE, APP), "2001:db8:46dc:5e18:e28e:5ea0:e119:4870"),
+    ("2001:db8::/32", (NAMESPACE, APP), "2001:db8:5e18:e28e:2409:1194:8721:ef10"),
     # one digit each
-    ("2001:db8:1::/112", (NAMESPACE, APP, IMAGE), "2001:db8:1::4590"),
-    ("2001:db8:1::/120", (APP,), "2001:db8:1::50"),
+    ("2001:db8:1::/112", (NAMESPACE, APP, IMAGE), "2001:db8:1::9170"),
+    ("2001:db8:1::/120", (APP,), "2001:db8:1::10"),
 ]
 
 
@@ -68,12 +68,38 @@ def test_a_pinned_image_shows_its_own_digest(image: str) -> None:
 @pytest.mark.parametrize("image", [DIGEST[:-1], DIGEST + "0", "g" + DIGEST[1:], f"sha512:{DIGEST}", f"{DIGEST}\n"])
 def test_what_only_resembles_a_digest_is_hashed_as_text(image: str) -> None:
     base = embed(IPv6Network("2001:db8::/64"), (IMAGE,), **(WORKLOAD | {"image": image}))
-    assert base == int(IPv6Address("2001:db8::")) | fnv1a64(image.encode()) >> 4 << 4
+    assert base == int(IPv6Address("2001:db8::")) | fnv1a64(image.encode()) << 4 & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def test_a_pod_without_an_image_shows_its_container() -> None:
     base = embed(IPv6Network("2001:db8::/64"), (IMAGE,), **(WORKLOAD | {"image": ""}))
-    assert base == int(IPv6Address("2001:db8::4613:a36b:99ed:2270"))
+    assert base == int(IPv6Address("2001:db8::613a:36b9:9ed2:2700"))
+
+
+FAMILIES = [
+    [f"web-{n}" for n in range(100)],
+    [f"ns-{n}" for n in range(1, 200)],
+    [chr(ord("a") + n) for n in range(26)],
+    [f"team-{letter}-{n}" for letter in "abcdef" for n in range(50)],
+    [f"{stage}-db" for stage in ("dev", "test", "stage", "prod")],
+]
+
+
+@pytest.mark.parametrize("names", FAMILIES, ids=lambda names: names[0])
+@pytest.mark.parametrize("field", [NAMESPACE, APP])
+def test_names_that_differ_in_a_letter_or_a_number_show_different_digits(names: list[str], field: Field) -> None:
+    """Five digits, as in a /64 with three fields."""
+    seen = {embed(IPv6Network("2001:db8::/104"), (field,), **(WORKLOAD | {field.value: name})) for name in names}
+    assert len(seen) == len(names)
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.characters(codec="ascii"), st.characters(codec="ascii"))
+def test_names_that_differ_in_one_letter_never_show_the_same_two_digits(a: str, b: str, one: str, other: str) -> None:
+    def shown(app: str) -> int | Misfit:
+        return embed(IPv6Network("2001:db8::/116"), (APP,), **(WORKLOAD | {"app": app}))
+
+    a, b = (text.encode(errors="replace").decode() for text in (a, b))
+    assert (shown(a + one + b) == shown(a + other + b)) is (one == other)
 
 
 @given(

@@ -6,9 +6,12 @@ the order given, remainders going one nibble each to the first fields: a /64 wit
 
     2001:db8:1:0: aaaa a bbb bb cc ccc N     namespace, app, image, instance
 
-A field shows the leading digits of a 64-bit hash of its text, so at most 16; digits nobody claims are zeros right
-after the prefix.  `image` shows the leading digits of the image's own sha256 digest if the reference has one: 64 hex
-digits alone (as the original reads them), or behind `sha256:` or `…@sha256:`, where people pin images.
+A field shows the trailing digits of FNV-1a-64 of its text, so at most 16; digits nobody claims are zeros right after
+the prefix.  Trailing, because the last character of a text hardly reaches the leading ones: of `web-0` … `web-9` these
+are nearly all the same.  The trailing ones follow from each character by steps that can be undone, so two names that
+differ in one character never share them, from two digits on.  `image` shows the leading digits of the image's own
+sha256 digest if the reference has one: 64 hex digits alone (as the original reads them), or behind `sha256:` or
+`…@sha256:`, where people pin images.
 
 This is cosmetics, not security, and never a reason to fail: what does not fit comes back as a Misfit, what is
 misspelt as a warning, and the pod gets a random address.
@@ -88,24 +91,18 @@ def embed(
     room = (128 - prefix.prefixlen) // 4 - 1
     if not fields or room < len(fields):
         return Misfit(f"{prefix}: {max(room, 0)} hex digits are too few for ip-algo with {len(fields)} fields")
-    hashes = {
-        Field.NAMESPACE: fnv1a64(namespace.encode()),
-        Field.APP: fnv1a64(app.encode()),
-        Field.IMAGE: _image_hash(image, container_id),
-    }
+    texts = {Field.NAMESPACE: namespace, Field.APP: app, Field.IMAGE: image or container_id}
     share, remainder = divmod(room, len(fields))
     host = 0
     for position, field in enumerate(fields):
         width = min(share + (position < remainder), HASH_NIBBLES)
-        host = host << 4 * width | hashes[field] >> 4 * (HASH_NIBBLES - width)
+        host = host << 4 * width | _digits(texts[field], width, may_be_digest=field is Field.IMAGE)
     return int(prefix.network_address) | host << 4
 
 
-def _image_hash(image: str, container_id: str) -> int:
-    pinned = DIGEST.fullmatch(image)
-    if pinned:
-        return int(pinned[1][:HASH_NIBBLES], 16)
-    return fnv1a64((image or container_id).encode())
+def _digits(text: str, width: int, *, may_be_digest: bool) -> int:
+    pinned = DIGEST.fullmatch(text) if may_be_digest else None
+    return int(pinned[1][:width], 16) if pinned else fnv1a64(text.encode()) % 16**width
 
 
 def app_name(pod: Pod) -> str:
