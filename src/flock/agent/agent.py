@@ -178,6 +178,8 @@ class Agent:
         self._readiness.degraded_by(lambda: parts.healer.last_error)
         self._readiness.degraded_by(lambda: parts.announcer.last_error)
         self._readiness.degraded_by(lambda: _full_pools(parts.ipam, parts.view))
+        self._readiness.degraded_by(lambda: parts.neighbours.harm.ipvs)
+        self._readiness.degraded_by(lambda: parts.neighbours.harm.masquerade)
         gauges.register(self._metrics, parts, self._supervisor)
         reporter = self._reporter(parts)
         self._rpc.otherwise = None
@@ -190,6 +192,7 @@ class Agent:
             "announcing": parts.announcer.run,
             "departure": parts.departure.run,
             "policies": parts.policies.run,
+            "neighbours": parts.neighbours.run,
         }
         runs["serving"] = self._serving.run
         if reporter is not None:

@@ -14,7 +14,7 @@ from flock.edge.supervising import Supervisor
 def register(metrics: Metrics, parts: Parts, supervisor: Supervisor) -> None:
     view, source, attachments, ipam = parts.view, parts.source, parts.attachments, parts.ipam
     readiness, healer, routing = parts.readiness, parts.healer, parts.routing
-    announcer, policies = parts.announcer, parts.policies
+    announcer, policies, neighbours = parts.announcer, parts.policies, parts.neighbours
 
     def pools() -> Iterable[tuple[str, int, int, int]]:
         return [(u.cidr, u.size, u.used, u.cooling) for u in ipam.use(view.aggregates, time.time())]
@@ -82,6 +82,12 @@ def register(metrics: Metrics, parts: Parts, supervisor: Supervisor) -> None:
         "gauge",
         "Refused ones that isolate and allow nothing.",
         lambda: one(policies.closed),
+    )
+    add(
+        "flock_kube_proxy_harm",
+        "gauge",
+        "1 while kube-proxy is seen to go around policies: by IPVS, by masquerading pods.",
+        lambda: [({"by": by}, float(bool(said))) for by, said in msgspec.to_builtins(neighbours.harm).items()],
     )
     add("flock_rules_in_force", "gauge", "1 while the rules are as they should be.", lambda: one(not policies.problem))
     add("flock_rules_transactions_total", "counter", "Changes of rules.", lambda: one(policies.transactions))

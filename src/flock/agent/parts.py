@@ -9,6 +9,7 @@ from flock.agent.checking import Checker
 from flock.agent.departure import Departure
 from flock.agent.flags import Settings
 from flock.agent.healing import Healer
+from flock.agent.neighbours import Neighbours
 from flock.agent.nodeview import NodeView
 from flock.agent.policies import Policies
 from flock.agent.readiness import Readiness
@@ -36,6 +37,7 @@ class Parts:
     announcer: Announcer
     healer: Healer
     checker: Checker
+    neighbours: Neighbours
 
 
 def assemble(
@@ -83,7 +85,15 @@ def assemble(
     source.subscribe(departure.tell_bird)
     source.subscribe(announcer.trigger)
     source.subscribe(policies.trigger)
-    for listener in (spare_granted, healer.trigger, announcer.trigger, routing.trigger, policies.trigger):
+    neighbours = Neighbours(view)
+    for listener in (
+        spare_granted,
+        healer.trigger,
+        announcer.trigger,
+        routing.trigger,
+        policies.trigger,
+        neighbours.trigger,
+    ):
         view.subscribe(listener)
     healer.subscribe(announcer.trigger)
     return Parts(
@@ -98,4 +108,5 @@ def assemble(
         announcer=announcer,
         healer=healer,
         checker=Checker(attachments=attachments, healer=healer, kernel=kernel, source=source),
+        neighbours=neighbours,
     )

@@ -106,3 +106,15 @@ def attrs(data: bytes, offset: int = 0) -> Attrs:
         found[kind & 0x3FFF] = data[offset + 4 : offset + size]
         offset += size + 3 & ~3
     return found
+
+
+def items(data: bytes) -> list[bytes]:
+    """The items of a list: attributes of one type."""
+    found, offset = [], 0
+    while offset + 4 <= len(data):
+        size, _ = _ATTR.unpack_from(data, offset)
+        if size < 4:
+            break
+        found.append(data[offset + 4 : offset + size])
+        offset += size + 3 & ~3
+    return found

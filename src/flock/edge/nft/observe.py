@@ -68,7 +68,7 @@ def elements(socket: NftSocket, table: str, name: str) -> list[bytes]:
     body = b.header(table) + w.text(b.ELEMENTS_SET, name)
     found = []
     for answer in socket.ask(b.GETSETELEM, body, dump=True):
-        for element in _list(w.attrs(answer, 4).get(b.ELEMENTS, b"")):
+        for element in w.items(w.attrs(answer, 4).get(b.ELEMENTS, b"")):
             found.append(w.attrs(w.attrs(element)[b.ELEMENT_KEY])[b.DATA_VALUE])
     return found
 
@@ -122,13 +122,3 @@ def _names(socket: NftSocket, table: str, kind: int, attribute: int) -> list[str
 
 def _flags(found: w.Attrs) -> int:
     return int(struct.unpack(">I", found.get(SET_FLAGS, bytes(4)))[0])
-
-
-def _list(data: bytes) -> list[bytes]:
-    """The items of a list: attributes of one type."""
-    found, offset = [], 0
-    while offset + 4 <= len(data):
-        (size,) = struct.unpack_from("=H", data, offset)
-        found.append(data[offset + 4 : offset + size])
-        offset += size + 3 & ~3
-    return found
