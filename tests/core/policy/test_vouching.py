@@ -82,6 +82,12 @@ def test_a_grant_is_of_its_kind() -> None:
     assert beyond(vouching(labels=blue, addresses={"allowed": [TO_BLUE]}), asking) == addresses("203.0.113.66")
 
 
+def test_what_is_inside_this_nodes_aggregates_needs_a_grant_as_well() -> None:
+    asking = pod(anycast="10.0.1.7,10.0.1.77")
+    made = vouching(anycast={"allowed": [{"prefixes": ["10.0.1.0/28"]}]})
+    assert beyond(made, asking) == addresses("10.0.1.7")
+
+
 def test_nothing_grants_what_nobody_may_have() -> None:
     made = vouching(addresses={"allowed": [{"prefixes": ["::/0", "0.0.0.0/0"]}]})
     forbidden = (*OWN, "198.51.100.77", "127.0.0.1", "169.254.1.1", "224.0.0.1", "::1", "fe80::1", "::ffff:192.0.2.1")

@@ -13,7 +13,7 @@ from itertools import islice
 from flock.core.annotations import ADDRESSES, ANYCAST, MAX_ENTRIES, list_items
 from flock.core.facts import NodeFacts
 from flock.core.model import NO_MAP, Pod
-from flock.core.nodeconfig import Kind, Network, NodeConfig, right
+from flock.core.nodeconfig import Kind, Network, NodeConfig, grants, right
 from flock.core.policy.compiled import Address
 from flock.core.policy.facts import PodFacts, pod_facts
 from flock.core.reserved import reserved
@@ -86,8 +86,8 @@ class Vouching:
     def _grants(self, kind: Kind, address: Address, labels: Mapping[str, str]) -> bool:
         """By an entry of the configuration: what else is inside this node's aggregates is for pods attached here."""
         config = self._config
-        if config is None or any(address in aggregate for aggregate in config.aggregates):
-            return False
+        if config is None or not grants(config, kind=kind, address=address, namespace_labels=labels):
+            return False  # nearly always, and at once
         return right(config, kind=kind, address=address, namespace_labels=labels, forbidden=self._forbidden).granted
 
 
