@@ -136,7 +136,7 @@ def test_an_empty_directory_means_no_drop_in(host: Host) -> None:
 def test_uninstall_removes_what_was_put_there_and_nothing_else(host: Host) -> None:
     before = host.files()
     host.run()
-    conflist = render_conflist(socket=Path("/run/flock/flock.sock"), wait=30, plugins_present=())
+    conflist = render_conflist(socket=Path("/run/flock/flock.sock"), wait=30, plugins_present={})
     write_conflist(host.conf, conflist)
     host.run("--uninstall")
     assert host.files() == before

@@ -21,6 +21,7 @@ from flock.agent.attachments import Attachments
 from flock.agent.flags import Settings
 from flock.agent.metrics import Metrics
 from flock.agent.nodeview import NodeView
+from flock.agent.offering import Offer
 from flock.agent.pages import pages
 from flock.agent.parts import Parts, assemble
 from flock.agent.policies import Policies
@@ -31,7 +32,6 @@ from flock.agent.verbs import PATIENCE, Verbs
 from flock.core.cni import Request
 from flock.core.errors import Code, FieldError, FlockError, TryAgain
 from flock.core.ipam import Ipam
-from flock.edge.conflist import plugins_present, render_conflist, write_conflist
 from flock.edge.deferred import Deferred
 from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
@@ -80,8 +80,12 @@ class Agent:
         self._failed: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._serving = Serving(self._readiness, Served(settings.run_dir))
+        socket = settings.run_dir / "flock.sock"
+        self._offer = Offer(
+            conf_dir=settings.cni_conf_dir, bin_dir=settings.cni_bin_dir, socket=socket, wait=settings.cni_wait
+        )
         self._rpc = RpcServer(
-            settings.run_dir / "flock.sock",
+            socket,
             {"STATUS": self._serving.status, "status": self._short_status},
             otherwise=self._wait_for_handler,
             on_call=self._count,
@@ -101,6 +105,8 @@ class Agent:
         degraded_by(lambda: self._store.last_error)
         degraded_by(lambda: self._routing.conf_problem)
         degraded_by(lambda: self._routing.bird_problem if self._view.speaks else "")
+        degraded_by(lambda: self._offer.problem)
+        degraded_by(lambda: self._offer.failing)
         degraded_by(lambda: "; ".join((*self._failed.values(), *self._supervisor.problems)))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -194,7 +200,7 @@ class Agent:
             "policies": parts.policies.run,
             "neighbours": parts.neighbours.run,
         }
-        runs["serving"] = self._serving.run
+        runs |= {"serving": self._serving.run, "conflist": self._offer.run}
         if reporter is not None:
             runs["reporting"] = reporter.run
         for name, run in runs.items():
@@ -254,7 +260,7 @@ class Agent:
                 gc.collect()
                 gc.freeze()  # what exists now lives as long as the agent: no need to look at it again and again
                 log.info("ready node=%s", self._settings.node)
-                await self._write_conflist()
+                self._offer.begin()
             await self._changed.wait()
 
     async def _enforce(self) -> bool:
@@ -266,24 +272,6 @@ class Agent:
             await asyncio.sleep(RETRY)
             return False
         return True
-
-    async def _write_conflist(self) -> None:
-        """Now that ADD can be served, runtimes may find us.  The file stays when the agent goes: callers wait."""
-        directory = self._settings.cni_conf_dir
-        if directory is None:
-            return
-
-        def write() -> bool:
-            present = plugins_present(self._settings.cni_bin_dir)
-            socket, wait = self._settings.run_dir / "flock.sock", self._settings.cni_wait
-            return write_conflist(directory, render_conflist(socket=socket, wait=wait, plugins_present=present))
-
-        try:
-            if await asyncio.to_thread(write):
-                log.info("wrote conflist directory=%s", directory)
-        except (FlockError, OSError) as error:
-            log.error("could not write the conflist problem=%s", error)
-            self._failed["conflist"] = f"the conflist could not be written: {error}"
 
     # --- before the store is loaded ---
 

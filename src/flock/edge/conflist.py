@@ -2,73 +2,110 @@
 
 The agent writes it once it can serve, and leaves it there when it ends: a runtime without one could not even delete
 pods, and the executable waits for an agent that is away.  `flock-installer --uninstall` takes it away.
+
+Runtimes that read `cniVersions` choose the highest they know, and from 1.1.0 on they ask every plugin for its STATUS.
+One from before that version fails it, and the node is never ready.  So a version is offered if all in the list have
+said that they know it.
 """
 
 import json
 import os
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from flock.core.cni import LATEST, VERSIONS
 from flock.core.errors import FlockError
 from flock.edge.placing import place
 
 NAME = "01-flock.conflist"  # runtimes take the first by order of letters
-VERSION = "1.0.0"  # containerd 1.x knows no newer; who reads `cniVersions` chooses the highest it knows
-VERSIONS = ("0.4.0", "1.0.0", "1.1.0")
+NETWORK = EXECUTABLE = "flock"
+VERSION = "1.0.0"  # containerd 1.x knows no newer
 ANNOTATIONS = "io.kubernetes.cri.pod-annotations"
 # Reference plugins that go on with what flock made, and the capability by which the runtime hands over what they need.
 CHAINED = {"portmap": "portMappings", "bandwidth": "bandwidth"}
-PATIENCE = 5.0  # seconds for a program to tell its versions, a matter of milliseconds
+ASSUMED = VERSIONS[: VERSIONS.index(VERSION) + 1]  # of one that cannot be asked here, and may work on the host
+PATIENCE = 5.0  # seconds for a program to answer, a matter of milliseconds
+
+Plugins = Mapping[str, Collection[str]]  # the versions each knows
 
 
 class _Versions(msgspec.Struct):
     supportedVersions: tuple[str, ...]  # noqa: N815 - CNI's spelling
 
 
-def render_conflist(*, socket: Path, wait: float, plugins_present: Collection[str]) -> str:
+class _Error(msgspec.Struct):
+    code: int = 0
+    msg: str = ""
+
+
+def render_conflist(*, socket: Path, wait: float, plugins_present: Plugins) -> str:
+    """Chains those of `plugins_present` that flock knows how to use."""
     flock: dict[str, Any] = {
-        "type": "flock",
+        "type": EXECUTABLE,
         "capabilities": {ANNOTATIONS: True},
         "socket": str(socket),
         "wait": wait,
         "deferDel": True,
     }
-    chained = [
-        {"type": name, "capabilities": {capability: True}}
-        for name, capability in CHAINED.items()
-        if name in plugins_present
-    ]
-    conflist = {"cniVersion": VERSION, "cniVersions": VERSIONS, "name": "flock", "plugins": [flock, *chained]}
+    chained = [_entry(name) for name in CHAINED if name in plugins_present]
+    versions = offered(plugins_present)
+    conflist = {"cniVersion": VERSION, "cniVersions": versions, "name": NETWORK, "plugins": [flock, *chained]}
     return json.dumps(conflist, indent=2) + "\n"
 
 
-def plugins_present(bin_dir: Path) -> frozenset[str]:
-    """The plugins of CHAINED that are there, without those that are too old for our version: one such would fail
-    every pod.  One that cannot be asked here may still work on the host."""
-    return frozenset(name for name in CHAINED if (bin_dir / name).exists() and not _too_old(bin_dir / name))
+def _entry(name: str) -> dict[str, Any]:
+    return {"type": name, "capabilities": {CHAINED[name]: True}}
 
 
-def _too_old(executable: Path) -> bool:
+def offered(plugins: Plugins) -> tuple[str, ...]:
+    """What all in the list know."""
+    return tuple(v for v in VERSIONS if all(v in plugins[name] for name in (EXECUTABLE, *CHAINED) if name in plugins))
+
+
+def plugins_present(bin_dir: Path) -> dict[str, tuple[str, ...]]:
+    """flock and those of CHAINED that are there, without those that are too old for our version: one such would fail
+    every pod."""
+    said = {name: _said(bin_dir / name) for name in (EXECUTABLE, *CHAINED) if (bin_dir / name).exists()}
+    return {name: versions for name, versions in said.items() if VERSION in versions}
+
+
+def _said(executable: Path) -> tuple[str, ...]:
     try:
-        return VERSION not in supported_versions(executable)
+        return supported_versions(executable)
     except FlockError:
-        return False
+        return ASSUMED
 
 
 def supported_versions(executable: Path) -> tuple[str, ...]:
     """What a CNI executable answers to VERSION.  FlockError if it does not."""
-    command = {"CNI_COMMAND": "VERSION", "PATH": os.defpath}
-    question = json.dumps({"cniVersion": VERSION}).encode()
     try:
-        run = subprocess.run([executable], env=command, input=question, capture_output=True, timeout=PATIENCE)
-        return msgspec.json.decode(run.stdout, type=_Versions).supportedVersions
+        answer = _ask(executable, "VERSION", {"cniVersion": VERSION})
+        return msgspec.json.decode(answer.stdout, type=_Versions).supportedVersions
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FlockError(f"{executable} does not tell its CNI versions: {reason}") from None
+
+
+def status_problem(bin_dir: Path, name: str) -> str:
+    """Why a chained plugin that knows STATUS fails it, as a runtime is going to hear it; empty if it does not."""
+    try:
+        answer = _ask(bin_dir / name, "STATUS", {"cniVersion": LATEST, "name": NETWORK, **_entry(name)}, bin_dir)
+        said = msgspec.json.decode(answer.stdout, type=_Error) if answer.returncode else None
+    except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
+        return f"it does not say why: {error}"
+    return f"{said.msg[:200]} (code {said.code})" if said else ""
+
+
+def _ask(
+    executable: Path, verb: str, config: Mapping[str, Any], path: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    env = {"CNI_COMMAND": verb, "PATH": os.defpath, **({"CNI_PATH": str(path)} if path else {})}
+    question = json.dumps(config).encode()
+    return subprocess.run([executable], env=env, input=question, capture_output=True, timeout=PATIENCE)
 
 
 def write_conflist(conf_dir: Path, text: str) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 # <sys/inotify.h>
+ATTRIB = 0x00000004
 CLOSE_WRITE = 0x00000008
 MOVED_FROM = 0x00000040
 MOVED_TO = 0x00000080
