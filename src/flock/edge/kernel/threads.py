@@ -2,7 +2,8 @@
 
 A netlink request is worked off inside the send and may wait for a lock that all of the host's network
 configuration shares, so it never runs on the loop.  Two threads, each with sockets of its own: one sets pods up,
-the other does what takes long (deletions, dumps), so that a burst of DELs does not hold up an ADD.
+the other does what takes long (deletions, dumps), so that a burst of DELs does not hold up an ADD.  A third forgets
+flows, for which nobody waits.
 """
 
 import asyncio
@@ -14,11 +15,11 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from flock.core.announcing import Via
-from flock.core.errors import FlockError
 from flock.core.facts import NodeFacts
 from flock.core.model import Allocation
-from flock.edge.kernel import conntrack, node, observe, podcheck
+from flock.edge.kernel import node, observe, podcheck
 from flock.edge.kernel.announce import Changes, announce
+from flock.edge.kernel.conntrack import Sweeper
 from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks, packed, prepare_host_side
 from flock.edge.netlink.route import Request
 
@@ -83,10 +84,12 @@ class Kernel:
         self._sysctl = sysctl
         self._fast = _Thread("attach", sysctl)
         self._slow = _Thread("kernel", sysctl)
+        self._sweeper = Sweeper(sysctl=str(sysctl))
         self._doomed: list[tuple[Allocation, asyncio.Future[None]]] = []
         self._reaper: asyncio.Task[None] | None = None
 
     async def attach(self, allocation: Allocation, *, announced: Announced, claimed: Claimed) -> Attached:
+        self._sweeper.spare(_carried(allocation))
         return await self._fast.run(lambda links: links.attach(allocation, announced=announced, claimed=claimed))
 
     async def is_intact(self, allocation: Allocation, netns: str) -> bool:
@@ -107,7 +110,8 @@ class Kernel:
             doomed = [allocation for allocation, _ in batch]
             failures: dict[str, Exception] = {}
             try:
-                failures |= await self._slow.run(lambda links, d=doomed: self._detach(links, d))  # type: ignore[misc]
+                failures |= await self._slow.run(lambda links, d=doomed: links.detach(d))  # type: ignore[misc]
+                self._sweeper.forget(address for allocation in doomed for address in _carried(allocation))
             except Exception as error:  # each caller is told; those that come later are served
                 failures = dict.fromkeys((allocation.container_id for allocation in doomed), error)
             for allocation, done in batch:
@@ -119,12 +123,6 @@ class Kernel:
                 else:
                     done.set_exception(failure)
         self._reaper = None
-
-    def _detach(self, links: PodLinks, doomed: list[Allocation]) -> dict[str, FlockError | OSError]:
-        failures = links.detach(doomed)
-        addresses = {packed(a) for allocation in doomed for a in (*allocation.held, *allocation.anycast)}
-        conntrack.drop(addresses, sysctl=str(self._sysctl))
-        return failures
 
     async def prepare_host_side(self, name: str, *, ipv6: bool) -> None:
         await self._slow.run(lambda _: prepare_host_side(str(self._sysctl), name, ipv6=ipv6))
@@ -141,9 +139,7 @@ class Kernel:
         changes = await self._fast.run(
             lambda links: announce(links.host, desired, leaving=leaving, indexes=indexes, lingers=lingers)
         )
-        moved = [*changes.withdrawn, *map(packed, changes.moved)]
-        if moved:  # beside the next change, not before it: a walk through all of the node's flows takes milliseconds
-            self._slow.run(lambda _: conntrack.drop(moved, sysctl=str(self._sysctl)))
+        self._sweeper.forget([*changes.withdrawn, *map(packed, changes.moved)])
         return changes
 
     async def delete_links(self, indexes: Collection[int]) -> None:
@@ -170,3 +166,8 @@ class Kernel:
     def close(self) -> None:
         self._fast.close()
         self._slow.close()
+        self._sweeper.close()
+
+
+def _carried(allocation: Allocation) -> list[bytes]:
+    return [packed(a) for a in (*allocation.held, *allocation.anycast)]

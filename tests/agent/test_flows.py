@@ -1,0 +1,76 @@
+"""What becomes of a pod's flows in the node's table of connections when the pod goes: they do, and nobody waits."""
+
+import contextlib
+import socket
+
+import pytest
+from looking import addresses_of, within
+
+from flock.edge.kernel.conntrack import Sweeper
+from flock.edge.kernel.podlink import packed
+from harness import Node, eventually
+
+MANY = 30_000
+
+
+def flood(node: Node, pod: str, to: str, *, ports: int) -> None:
+    """As many flows as ports; whether anybody listens does not matter."""
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, socket.SOCK_DGRAM) as client:
+            for port in range(1024, 1024 + ports):
+                with contextlib.suppress(ConnectionRefusedError):
+                    client.sendto(b"x", (to, port))
+
+    within(node.path(pod), send)
+
+
+def flows(node: Node) -> int:
+    return int(node.execute("cat", "/proc/sys/net/netfilter/nf_conntrack_count").stdout)
+
+
+def flows_of(node: Node, address: str) -> int:
+    family = "ipv6" if ":" in address else "ipv4"
+    return node.execute("conntrack", "-L", "-f", family, "-p", "udp", check=False).stdout.count(f"src={address} ")
+
+
+@pytest.fixture
+def pods(node: Node) -> dict[str, list[str]]:
+    return {name: addresses_of(node.pod(name)) for name in ("a", "b", "target")}
+
+
+def test_a_pods_flows_are_forgotten_and_others_are_not(node: Node, pods: dict[str, list[str]]) -> None:
+    for name in ("a", "b"):
+        for address in pods["target"]:
+            flood(node, name, address, ports=300)
+    assert [flows_of(node, address) for name in ("a", "b") for address in pods[name]] == [300] * 4
+    node.cni("DEL", "a")
+    eventually(lambda: not any(flows_of(node, address) for address in pods["a"]), what="flows of a are forgotten")
+    assert [flows_of(node, address) for address in pods["b"]] == [300] * 2
+
+
+def test_nobody_waits_until_a_pods_many_flows_are_forgotten(node: Node, pods: dict[str, list[str]]) -> None:
+    flood(node, "a", pods["target"][1], ports=MANY)
+    assert flows(node) >= MANY
+    node.cni("DEL", "a")
+    node.cni("DEL", "b")
+    node.pod("c")
+    assert flows(node) > MANY // 10, "calls were answered only when all of them were forgotten"
+    eventually(lambda: flows(node) < MANY // 10, within=60, what="they are forgotten all the same")
+
+
+def test_flows_of_an_address_that_is_somebodys_again_stay(node: Node, pods: dict[str, list[str]]) -> None:
+    """Of two addresses that are to be forgotten, one comes back before its turn."""
+    back, gone = pods["a"][1], pods["b"][1]
+    for name in ("a", "b"):
+        flood(node, name, pods["target"][1], ports=3000)
+
+    def sweep() -> None:
+        sweeper = Sweeper(sysctl="/proc/sys/net")
+        sweeper.forget([packed(back), packed(gone)])
+        sweeper.spare([packed(back)])
+        eventually(lambda: flows_of(node, gone) == 0, what="the other's flows are forgotten")
+        sweeper.close()
+
+    within(f"/run/netns/{node.netns}", sweep)
+    assert flows_of(node, back) > 2000, "but for those it had found by then"
