@@ -46,6 +46,9 @@ class Cluster:
     node_addresses: tuple[str, ...] = ()
     grants: tuple[tuple[str, str, Object | None], ...] = ()
     """(kind, prefix, namespaceSelector) of the filtering node's configuration"""
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+    """policies nobody can read, by namespace and name, and of what isolates them even so: `selector` or `types`, or
+    neither, if a mistake is elsewhere"""
 
     def pod_at(self, address: str) -> Subject | None:
         there = (p for p in self.pods if p.is_there() and address in p.addresses and self.is_its(address, p))
@@ -80,7 +83,7 @@ class Cluster:
             if selecting and not any(
                 self._rule_allows(policy, rule, "to", destination, peer, peer, protocol, port)
                 for policy in selecting
-                for rule in policy["spec"].get("egress") or []
+                for rule in self._rules(policy, "egress")
             ):
                 return False
         if receiver is not None and receiver.local:
@@ -89,7 +92,7 @@ class Cluster:
             if selecting and not any(
                 self._rule_allows(policy, rule, "from", source, peer, receiver, protocol, port)
                 for policy in selecting
-                for rule in policy["spec"].get("ingress") or []
+                for rule in self._rules(policy, "ingress")
             ):
                 return False
         return True
@@ -99,9 +102,17 @@ class Cluster:
             policy
             for policy in self.policies
             if policy["metadata"]["namespace"] == pod.namespace
-            and direction in policy_types(policy["spec"])
-            and selects(policy["spec"].get("podSelector") or {}, pod.labels)
+            and (self._unreadable(policy) == "types" or direction in policy_types(policy["spec"]))
+            and (self._unreadable(policy) == "selector" or selects(policy["spec"].get("podSelector") or {}, pod.labels))
         ]
+
+    def _unreadable(self, policy: Object) -> str | None:
+        """None: all of it can be read."""
+        return self.refused.get((policy["metadata"]["namespace"], policy["metadata"]["name"]))
+
+    def _rules(self, policy: Object, direction: str) -> list[Object]:
+        """A policy that is refused allows nothing."""
+        return [] if self._unreadable(policy) is not None else policy["spec"].get(direction) or []
 
     def _rule_allows(
         self,

@@ -10,7 +10,7 @@ import evaluator
 import msgspec
 import pytest
 from evaluator import Cluster, Subject
-from worlds import addresses_of, cluster, labels, named_ports, policy, probe
+from worlds import addresses_of, broken, cluster, labels, named_ports, policy, probe
 
 from flock.core.facts import NodeFacts
 from flock.core.model import Pod
@@ -42,7 +42,7 @@ def test_a_hundred_thousand_random_packets_are_judged_as_the_api_says(monkeypatc
             index.set_policy(obj)
         for _ in range(STATES):
             index.commit()
-            assert not index.problems
+            assert index.problems.keys() >= world.refused.keys()
             for _ in range(PROBES):
                 cell = probe(random, addresses_of(world.pods))
                 allowed = world.allows(*cell)
@@ -130,8 +130,9 @@ def manifest(pod: Subject) -> dict[str, Any]:
 def change(random: Random, world: Cluster, index: PolicyIndex, vouching: Vouching) -> Cluster:
     """A few things happen: the index hears of each, the evaluator sees the new world."""
     pods, policies, namespaces = list(world.pods), list(world.policies), dict(world.namespaces)
+    refused = dict(world.refused)
     for _ in range(random.randint(1, 6)):
-        match random.choice(("pod", "pod", "namespace", "policy", "no policy")):
+        match random.choice(("pod", "pod", "namespace", "policy", "bad policy", "no policy")):
             case "pod":
                 at = random.randrange(len(pods))
                 phase = random.choice(("Running", "Running", "Running", "Succeeded"))
@@ -148,11 +149,19 @@ def change(random: Random, world: Cluster, index: PolicyIndex, vouching: Vouchin
             case "policy":
                 made = policy(random, f"p{random.randrange(6)}", addresses_of(pods))
                 policies = [p for p in policies if key(p) != key(made)] + [made]
+                refused.pop(key(made), None)
                 index.set_policy(made)
+            case "bad policy":
+                made, unreadable = broken(random, policy(random, f"p{random.randrange(6)}", addresses_of(pods)))
+                index.set_policy(made)
+                if key(made) in refused or key(made) not in map(key, policies):  # else a good one stays in force
+                    policies = [p for p in policies if key(p) != key(made)] + [made]
+                    refused[key(made)] = unreadable
             case "no policy" if policies:
                 gone = policies.pop(random.randrange(len(policies)))
+                refused.pop(key(gone), None)
                 index.drop_policy(key(gone))
-    return replace(world, namespaces=namespaces, pods=pods, policies=policies)
+    return replace(world, namespaces=namespaces, pods=pods, policies=policies, refused=refused)
 
 
 def key(obj: dict[str, Any]) -> tuple[str, str]:

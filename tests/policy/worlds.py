@@ -109,6 +109,28 @@ def policy(random: Random, name: str, addresses: list[str]) -> Object:
     }
 
 
+def broken(random: Random, good: Object) -> tuple[Object, str]:
+    """With a mistake that is refused, and what the mistake makes unreadable of whom it isolates, and where."""
+    obj: Object = {**good, "metadata": dict(good["metadata"]), "spec": dict(good["spec"])}
+    spec = obj["spec"]
+    where = random.choice(("selector", "types", "", "", ""))
+    if where == "selector":
+        spec["podSelector"] = random.choice(("all", {"matchExpressions": [{"key": "app", "operator": "Like"}]}))
+    elif where == "types":
+        spec["policyTypes"] = random.choice(("Ingress", ["Ingress", "Sideways"]))
+    elif random.random() < 0.5:
+        obj["metadata"]["annotations"] = {"flock.fritzlab.net/strict": "yes"}
+    else:
+        mistakes: list[Object] = [
+            {"from": [{"ipBlock": {"cidr": "010.9.0.0/16"}}]},
+            {"ports": [{"port": 90, "endPort": 80}]},
+            {"ports": [{"port": 80, "protocol": "QUIC"}]},
+            {"from": [{"podSelector": {"matchExpressions": [{"key": "app", "operator": "Like"}]}}]},
+        ]
+        spec["ingress"] = [*(spec.get("ingress") or []), random.choice(mistakes)]
+    return obj, where
+
+
 def _rule(random: Random, peers: str, addresses: list[str]) -> Object:
     rule: Object = {}
     if random.random() < 0.8:

@@ -26,6 +26,9 @@ def test_ports_are_known_by_name_and_protocol_and_the_first_of_a_name_counts() -
         {"containerPort": 81, "name": "http"},
         {"containerPort": 53, "name": "dns", "protocol": "UDP"},
         {"containerPort": 99},
+        {"containerPort": 0, "name": "none"},
+        {"containerPort": 65536, "name": "beyond"},
+        {"containerPort": 10**30, "name": "far-beyond"},
     ]
     found = pod_facts(pod(containers=[{"ports": ports}, {"ports": None}]), addresses=()).ports
     assert found == ((HTTP, 80), (NamedPort("dns", "UDP"), 53))

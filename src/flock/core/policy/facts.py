@@ -109,6 +109,6 @@ def pod_ports(pod: Pod) -> Ports:
     for container in pod.spec.containers or ():
         for port in container.ports or ():
             protocol = port.protocol or "TCP"
-            if port.name and protocol in PROTOCOLS:
+            if port.name and protocol in PROTOCOLS and 0 < port.container_port < 65536:
                 found.setdefault(NamedPort(port.name, protocol), port.container_port)  # type: ignore[arg-type]
     return tuple(found.items())
