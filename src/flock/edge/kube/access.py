@@ -1,9 +1,12 @@
-"""Where the API server is and who we are: from inside a cluster, or from a kubeconfig."""
+"""Where the API server is and who we are: from inside a cluster, or from a kubeconfig.
+
+A token never goes over a connection without TLS: whoever hears it can do what the agent may."""
 
 import base64
 import os
 import ssl
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,7 +50,9 @@ def in_cluster(*, apiserver: str = "", account: Path = SERVICE_ACCOUNT) -> Acces
     authority = account / "ca.crt"
     if not authority.exists():
         raise FieldError("--apiserver", f"no service account at {account}", details="or give --kubeconfig")
-    return _access(apiserver, tls=_context(authority=authority), token_file=account / "token")
+    return _access(
+        apiserver, flag="--apiserver", tls=lambda: _context(authority=authority), token_file=account / "token"
+    )
 
 
 def from_kubeconfig(path: Path, *, apiserver: str = "") -> Access:
@@ -63,32 +68,44 @@ def from_kubeconfig(path: Path, *, apiserver: str = "") -> Access:
         raise FieldError("--kubeconfig", f"cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise FieldError("--kubeconfig", f"{path} is not a usable kubeconfig: {error!r}") from None
-    server = apiserver or cluster.get("server", "")
-    tls = None
-    if server.startswith("https:"):
-        tls = _context(
+    token_file = user.get("tokenFile")
+    return _access(
+        apiserver or cluster.get("server", ""),
+        flag="--apiserver" if apiserver else "--kubeconfig",
+        tls=lambda: _context(
             authority=_file(cluster, "certificate-authority", path),
             certificate=_file(user, "client-certificate", path),
             key=_file(user, "client-key", path),
             verify=not cluster.get("insecure-skip-tls-verify"),
-        )
-    token_file = user.get("tokenFile")
-    return _access(
-        server,
-        tls=tls,
+        ),
         token=user.get("token", ""),
         token_file=path.parent / token_file if token_file else None,
     )
 
 
-def _access(server: str, **kwargs: Any) -> Access:
+def _access(
+    server: str,
+    *,
+    flag: str,
+    tls: Callable[[], ssl.SSLContext],
+    token: str = "",
+    token_file: Path | None = None,
+) -> Access:
+    """`flag` is what named the server, for whoever has to change it."""
     url = urlsplit(server)
     if url.scheme not in ("https", "http") or not url.hostname:
-        raise FieldError("--apiserver", f"{server!r} is not an http(s) address")
-    port = url.port or (443 if url.scheme == "https" else 80)
-    if url.scheme == "http":
-        kwargs["tls"] = None
-    return Access(host=url.hostname, port=port, prefix=url.path.rstrip("/"), **kwargs)
+        raise FieldError(flag, f"{server!r} is not an http(s) address")
+    secure = url.scheme == "https"
+    if not secure and (token or (token_file and token_file.exists())):
+        raise FieldError(flag, f"{server} would get the token in the clear; use https, or no token")
+    return Access(
+        host=url.hostname,
+        port=url.port or (443 if secure else 80),
+        prefix=url.path.rstrip("/"),
+        tls=tls() if secure else None,
+        token=token,
+        token_file=token_file if secure else None,
+    )
 
 
 def _named(config: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
