@@ -112,6 +112,7 @@ def test_it_judges_as_the_tests_own_validator_does(plane: ControlPlane) -> None:
         ("watch networkpolicies.networking.k8s.io", True),
         ("patch nodeconfigs.flock.fritzlab.net --subresource=status", True),
         ("create events", True),
+        ("create nodeconfigs.flock.fritzlab.net", True),
         ("get secrets --namespace=flock-system", True),
         ("get secrets", False),
         ("list secrets --namespace=flock-system", False),

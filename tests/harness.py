@@ -85,10 +85,12 @@ class Node:
 
     # --- the agent ---
 
-    def start(self, *flags: str, fault: str = "", wait: bool = True) -> None:
+    def start(self, *flags: str, fault: str = "", wait: bool = True, kubeconfig: Path | None = None) -> None:
+        """With a `kubeconfig`, objects come from that API server instead of the manifests."""
+        objects = ("--kubeconfig", str(kubeconfig)) if kubeconfig else ("--manifests", str(self.manifests))
         env = {**os.environ, "FLOCK_FAULT": fault}
         command = ["nsenter", f"--net=/run/netns/{self.netns}", str(BIN / "flock-agent"), "--node", self.name]
-        command += ["--manifests", str(self.manifests), "--state-dir", str(self.state_dir)]
+        command += [*objects, "--state-dir", str(self.state_dir)]
         command += ["--run-dir", str(self.run_dir), "--bird-dir", str(self.directory / "bird"), "--http", "", *flags]
         with self.log.open("ab") as log:
             self.agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)

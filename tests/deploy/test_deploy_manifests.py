@@ -99,6 +99,7 @@ async def everything_the_agent_asks(client: Recorder, state_dir: Path) -> None:
     await writer.pod_event(namespace="default", name="web", uid="u", reason="r", message="m")
     await writer.config_event(reason="r", message="m")
     await writer.status({})
+    await writer.make_place(node_uid="u")
     for _ in range(50):  # turns of the loop: every list is followed by a watch
         await asyncio.sleep(0)
     await supervisor.close()

@@ -1,7 +1,8 @@
 """Tells the cluster: events for people who can fix something, and the status of this node's NodeConfig.
 
-Only with an API server.  Everything here is best effort and rare: the status is written when what it says changed, and
-mere numbers (addresses in use) at most every NUMBERS_EVERY.
+Only with an API server.  Everything here is best effort and rare: the status is written when what it says changed or
+the object is another one, and mere numbers (addresses in use), or again what somebody else changed, at most every
+NUMBERS_EVERY.  A node that templates alone configure makes itself an empty NodeConfig to report in.
 """
 
 import asyncio
@@ -14,7 +15,8 @@ from typing import Any
 from flock import __version__
 from flock.agent.parts import Parts
 from flock.core.cniargs import CniArgs
-from flock.core.errors import Code, FlockError
+from flock.core.errors import Code, FieldError, FlockError
+from flock.core.nodeconfig.layers import FromNode, effective
 from flock.edge.bird.control import BirdError
 from flock.edge.kube.writer import KubeWriter
 
@@ -22,6 +24,7 @@ log = logging.getLogger("report")
 
 LOOK_EVERY = 5.0
 NUMBERS_EVERY = 60.0
+NUMBERS = ("pools", "pods")  # of a status
 # What a pod's owner can do something about; everything else is the operator's and in the agent's log.
 REASONS = {
     Code.BAD_ANNOTATION: "FlockBadAnnotation",
@@ -42,7 +45,7 @@ class Reporter:
         self._source = parts.source
         self._policies = parts.policies
         self._since: dict[str, tuple[str, str]] = {}  # condition -> (status, when it became so)
-        self._written: dict[str, Any] | None = None
+        self._written: tuple[str, dict[str, Any]] = ("", {})  # the object's uid, and what was written to it
         self._written_at = 0.0
         self._refused = ""
         self._background: set[asyncio.Task[None]] = set()
@@ -77,18 +80,38 @@ class Reporter:
         self._refused = problem
 
     async def _tell_status(self) -> None:
-        if self._source.node_config is None:
-            return  # a node that lives on templates alone has no object to write to
+        """Desired, observed, diff, apply."""
+        own = self._source.node_config
+        if own is None:
+            if self._configured_by_templates():
+                node = self._source.node
+                await self._writer.make_place(node_uid=node.metadata.uid if node else "")
+            return  # the watch tells when there is an object
         with contextlib.suppress(BirdError):
             await self._routing.peers()
         status = self._status()
-        words = {key: value for key, value in status.items() if key not in ("pools", "pods")}
-        before = {k: v for k, v in (self._written or {}).items() if k not in ("pools", "pods")}
-        numbers_due = time.monotonic() - self._written_at > NUMBERS_EVERY
-        if words == before and (status == self._written or not numbers_due):
+        uid = str(own["metadata"].get("uid", ""))
+        if self._is_written(uid, status, observed=own.get("status")):
             return
         await self._writer.status(status)
-        self._written, self._written_at = status, time.monotonic()
+        self._written, self._written_at = (uid, status), time.monotonic()
+
+    def _is_written(self, uid: str, status: dict[str, Any], *, observed: Any) -> bool:
+        same_object, before = self._written[0] == uid, self._written[1]
+        if not same_object or _words(status) != _words(before):
+            return False
+        if time.monotonic() - self._written_at < NUMBERS_EVERY:
+            return True
+        return status == before and _words(observed) == _words(status)
+
+    def _configured_by_templates(self) -> bool:
+        """A NodeConfig that somebody deleted, and that was all there was, is not made anew: its loss is told."""
+        given = FromNode.of(self._source.node)
+        try:
+            layered = effective(self._view.node, given=given, templates=self._source.templates, own=None)
+        except FieldError:
+            return False
+        return layered is not None and self._source.synced
 
     def _status(self) -> dict[str, Any]:
         report = self._readiness.report()
@@ -148,3 +171,10 @@ class Reporter:
             "message": "" if good else message,
             "lastTransitionTime": self._since[kind][1],
         }
+
+
+def _words(status: Any) -> Any:
+    """What a status says, without mere numbers, and without what is empty: servers drop that, or make it null."""
+    if isinstance(status, dict):
+        return {key: said for key, value in status.items() if key not in NUMBERS and (said := _words(value))}
+    return [_words(value) for value in status] if isinstance(status, list) else status

@@ -41,6 +41,7 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
+    labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 
 from flock.core.errors import FieldError
-from flock.core.model import Node
+from flock.core.model import PREFIX, Node
 from flock.core.nodeconfig.parse import API_VERSION
 from flock.core.selectors import LabelSelector
 
 POD_CIDRS = "Node spec.podCIDRs"
+CREATED_BY, AGENT = f"{PREFIX}/created-by", "agent"  # a label
 Raw = Mapping[str, Any]
 
 
@@ -50,7 +51,9 @@ def effective(
     annotations: Raw = {}
     if own is not None:
         whose = f"NodeConfig {node}"
-        layers.append((whose, _mapping(own, whose, "spec")))
+        spec = _mapping(own, whose, "spec")
+        if spec or not made_to_report(own):
+            layers.append((whose, spec))
         metadata = _mapping(own, whose, "metadata")
         annotations = _mapping(metadata, whose, "annotations", at="metadata.annotations")
     if not layers:
@@ -68,6 +71,15 @@ def effective(
         "spec": merged,
     }
     return Effective(raw, origins)
+
+
+def made_to_report(own: Raw) -> bool:
+    """An agent made this NodeConfig to have a place for its status: as long as it is empty it configures nothing.
+
+    Without this a node whose last template goes would be one that is configured to have no addresses."""
+    metadata = own.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    return isinstance(labels, Mapping) and labels.get(CREATED_BY) == AGENT
 
 
 def _selected(templates: Iterable[Raw], labels: Mapping[str, str]) -> list[tuple[str, Raw]]:

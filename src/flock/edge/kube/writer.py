@@ -10,6 +10,7 @@ from urllib.parse import quote
 from flock.core.errors import FlockError
 from flock.core.model import PREFIX
 from flock.core.naming import fnv1a64
+from flock.core.nodeconfig.layers import AGENT, CREATED_BY
 from flock.edge.kube.client import KubeClient
 
 log = logging.getLogger("events")
@@ -39,6 +40,21 @@ class KubeWriter:
         """Raises ApiError; the caller tries again with its next change."""
         path = f"/apis/{API_VERSION}/nodeconfigs/{quote(self._node)}/status"
         await self._client.send("PATCH", path, {"status": status}, content_type="application/merge-patch+json")
+
+    async def make_place(self, *, node_uid: str) -> None:
+        """An empty NodeConfig of this node, to have a status to write to.  It goes with the Node.  Raises ApiError."""
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node_uid}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "NodeConfig",
+            "metadata": {
+                "name": self._node,
+                "labels": {CREATED_BY: AGENT},
+                **({"ownerReferences": [owner]} if node_uid else {}),
+            },
+            "spec": {},
+        }
+        await self._client.send("POST", f"/apis/{API_VERSION}/nodeconfigs", body)
 
     async def _event(
         self,
