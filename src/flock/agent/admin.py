@@ -8,9 +8,10 @@ import msgspec
 import flock
 from flock.agent.parts import Parts
 from flock.agent.readiness import Readiness
+from flock.core.annotations import own_annotations
 from flock.core.cni import Request
 from flock.core.errors import FieldError
-from flock.core.model import Allocation, Pod, own_annotations
+from flock.core.model import Allocation, Pod
 from flock.edge.bird.control import BirdError
 from flock.edge.kernel.podlink import host_name
 
@@ -136,8 +137,8 @@ def _parameters(request: Request, *names: str) -> list[str]:
 
 def _changed(allocation: Allocation, pod: Pod) -> list[str]:
     """Annotations that were changed after ADD: they take effect with the next pod."""
-    now = own_annotations(pod.annotations)
-    return sorted(k for k in {*now, *allocation.annotations} if now.get(k) != allocation.annotations.get(k))
+    now, then = own_annotations(pod.annotations), own_annotations(allocation.annotations)
+    return sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
 
 
 def base_status(node: str, readiness: Readiness) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from ipaddress import IPv6Network
 
 import msgspec
 
-from flock.core.annotations import ADDRESSES, ANYCAST, Address, PodRequest, parse_annotations
+from flock.core.annotations import ADDRESSES, ANYCAST, Address, PodRequest, own_annotations, parse_annotations
 from flock.core.claims import Named
 from flock.core.cniargs import CniArgs
 from flock.core.embed import Field, Misfit, app_name, embed, image_ref, resolve_ip_algo
 from flock.core.errors import NotGranted, TryAgain
 from flock.core.facts import NodeFacts
-from flock.core.model import NO_MAP, Pod, own_annotations
+from flock.core.model import NO_MAP, Pod
 from flock.core.nodeconfig import Kind, Limits, NodeConfig, right
 from flock.edge.source import Source
 

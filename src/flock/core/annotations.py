@@ -21,7 +21,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from flock.core.errors import AnnotationError, FieldError
+from flock.core.errors import LONGEST_FIELD, AnnotationError, FieldError, in_one_line, shown
 from flock.core.model import PREFIX
 from flock.core.reserved import reserved
 
@@ -33,10 +33,14 @@ IP_ALGO = f"{PREFIX}/ip-algo"
 ANYCAST = f"{PREFIX}/anycast"
 ADDRESSES = f"{PREFIX}/addresses"
 KNOWN = frozenset({IPV6, IPV4, CIDR6, CIDR4, IP_ALGO, ANYCAST, ADDRESSES})
+STRICT = f"{PREFIX}/strict"  # of a NetworkPolicy
+READ = KNOWN | {STRICT}  # all of any object that anybody looks at
 
 # Every entry is a kernel address, a route and an announcement, all made inside ADD: a bound keeps a slip of a
 # template from turning into minutes of kernel work.  Real pods use a handful.
 MAX_ENTRIES = 64
+# A list of so many in their longest spelling takes half of it.
+LONGEST = 8192
 
 # IPv4 pools skip network, first host and broadcast, so nothing below a /30 has an address to give.
 LONGEST_CIDR4 = 30
@@ -116,7 +120,9 @@ def parse_annotations(
     pools6 = _pools(annotations, SIX, IPv6Network, cidr6, on=ipv6, primary=primary6, warnings=warnings)
     pools4 = _pools(annotations, FOUR, IPv4Network, cidr4, on=ipv4, primary=primary4, warnings=warnings)
     unknown = sorted(key for key in annotations if key.startswith(f"{PREFIX}/") and key not in KNOWN)
-    warnings += [f"{key}: no such annotation, ignored" for key in unknown]
+    if unknown:
+        others = f" and {len(unknown) - 1} others" if len(unknown) > 1 else ""
+        warnings.append(f"{in_one_line(shown(unknown[0], LONGEST_FIELD))}{others}: no such annotation, ignored")
     return PodRequest(
         ipv6=ipv6,
         ipv4=ipv4,
@@ -132,8 +138,16 @@ def parse_annotations(
     )
 
 
-def list_items(text: str) -> list[str]:
-    """The entries of a comma-separated annotation, without blanks around or between them."""
+def own_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """What is kept of an object's annotations: those that are read; of a value that is too long, enough to see that."""
+    return {key: value[: LONGEST + 1] for key, value in annotations.items() if key in READ}
+
+
+def list_items(key: str, text: str) -> list[str]:
+    """The entries of a comma-separated annotation, without blanks around or between them.  AnnotationError for a text
+    that is longer than any list that is taken."""
+    if len(text) > LONGEST:
+        raise AnnotationError(key, f"longer than {LONGEST} characters")
     return [item for item in (part.strip() for part in text.split(",")) if item]
 
 
@@ -169,7 +183,7 @@ def _refuse_uses_of(family: Family, annotations: Mapping[str, str], lists: Mappi
     why, cure = "off by default on this node", f'set {family.switch}: "true"'
     if family.switch in annotations:
         why, cure = "switched off for this pod", f"remove {family.switch}"
-    elif list_items(annotations.get(family.cidr, "")):
+    elif list_items(family.cidr, annotations.get(family.cidr, "")):
         raise AnnotationError(family.cidr, f"names a pool, but {family.name} is {why}", details=cure)
     for key, addresses in lists.items():
         for address in addresses:
@@ -192,7 +206,7 @@ def _no_family(annotations: Mapping[str, str]) -> FieldError:
 
 
 def _items(annotations: Mapping[str, str], key: str) -> list[str]:
-    items = list_items(annotations.get(key, ""))
+    items = list_items(key, annotations.get(key, ""))
     if len(items) > MAX_ENTRIES:
         raise AnnotationError(key, f"{len(items)} entries, at most {MAX_ENTRIES} are taken")
     return items

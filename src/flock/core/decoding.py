@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from flock.core.annotations import own_annotations
 from flock.core.errors import Code, FlockError
-from flock.core.model import Container, Metadata, Namespace, Node, Pod, PodSpec, PodStatus, own_annotations
+from flock.core.model import Container, Metadata, Namespace, Node, Pod, PodSpec, PodStatus
 from flock.core.nesting import shallow
 
 T = TypeVar("T")

@@ -49,7 +49,7 @@ class Misfit(msgspec.Struct, frozen=True):
 def parse_ip_algo(text: str) -> tuple[Field, ...]:
     """`namespace, app` → fields in that order.  Raises AnnotationError for an unknown, repeated or missing field."""
     fields: list[Field] = []
-    for item in list_items(text):
+    for item in list_items(IP_ALGO, text):
         try:
             field = Field(item)
         except ValueError:

@@ -1,10 +1,29 @@
 """Errors an operator or a runtime gets to see, each with its CNI code.
 
 Codes below 100 are the CNI specification's; flock's own start at 100 and are listed in docs/errors.md.
-`msg` says what was asked and what stood in the way, in one line; `details` says what to do about it.
+`msg` says what was asked and what stood in the way, in one line; `details` says what to do about it.  Both are bounded
+here, where all errors are made, because they quote input as long as its author likes and end up in events, logs and
+terminals.
 """
 
 from enum import IntEnum
+
+LONGEST = 4096  # several problems of one object, each in full
+LONGEST_FIELD, LONGEST_PROBLEM = 200, 400  # one of them: a path, and as much as a person reads of a line
+
+
+def shown(text: str, most: int) -> str:
+    """The text with its middle left out where it is longer: what was asked stands first, what stood in the way last."""
+    if len(text) <= most:
+        return text
+    cut = f" … {len(text)} characters … "
+    head = (most - len(cut)) * 2 // 3
+    return f"{text[:head]}{cut}{text[head + len(cut) - most :]}"
+
+
+def in_one_line(text: str) -> str:
+    """Line breaks and other characters that a terminal obeys, as escapes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class Code(IntEnum):
@@ -39,9 +58,9 @@ class FlockError(Exception):
     code: Code = Code.INTERNAL
 
     def __init__(self, msg: str, *, details: str = "", code: Code | None = None) -> None:
-        super().__init__(msg)
-        self.msg = msg
-        self.details = details
+        self.msg = shown(msg, LONGEST)
+        self.details = shown(details, LONGEST)
+        super().__init__(self.msg)
         if code is not None:
             self.code = code
 
@@ -52,9 +71,9 @@ class FieldError(FlockError):
     code = Code.INVALID_CONFIG
 
     def __init__(self, field: str, problem: str, *, details: str = "", code: Code | None = None) -> None:
-        super().__init__(f"{field}: {problem}", details=details, code=code)
-        self.field = field
-        self.problem = problem
+        self.field = in_one_line(shown(field, LONGEST_FIELD))
+        self.problem = in_one_line(shown(problem, LONGEST_PROBLEM))
+        super().__init__(f"{self.field}: {self.problem}", details=details, code=code)
 
 
 class AnnotationError(FieldError):

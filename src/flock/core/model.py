@@ -16,10 +16,6 @@ REFUSED = "refused"  # a key no API has, in a NetworkPolicy whose reader could n
 State = Literal["pending", "committed"]
 
 
-def own_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in annotations.items() if key.startswith(f"{PREFIX}/")}
-
-
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One container's entry in allocations.json.
 

@@ -19,9 +19,9 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from flock.core.annotations import BOOLEANS
+from flock.core.annotations import BOOLEANS, STRICT
 from flock.core.errors import FieldError
-from flock.core.model import PREFIX, REFUSED
+from flock.core.model import REFUSED
 from flock.core.policy.blocks import Block, TooMany, networks, parse_cidr
 from flock.core.policy.compiled import (
     CompiledPolicy,
@@ -40,7 +40,6 @@ from flock.core.selectors import LabelSelector
 
 T = TypeVar("T")
 
-STRICT = f"{PREFIX}/strict"
 PROTOCOLS: tuple[str, ...] = get_args(Protocol)
 EVERYTHING = LabelSelector()
 

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from itertools import islice
 
 from flock.core.annotations import ADDRESSES, ANYCAST, MAX_ENTRIES, list_items
+from flock.core.errors import AnnotationError
 from flock.core.facts import NodeFacts
 from flock.core.model import NO_MAP, Pod
 from flock.core.nodeconfig import Kind, Network, NodeConfig, grants, right
@@ -76,7 +77,10 @@ class Vouching:
     def _granted(self, pod: Pod) -> Iterator[Address]:
         labels = self._namespaces.get(pod.metadata.namespace, NO_MAP)
         for annotation, kind in KINDS:
-            items = list_items(pod.annotations.get(annotation, ""))
+            try:
+                items = list_items(annotation, pod.annotations.get(annotation, ""))
+            except AnnotationError:
+                continue
             if len(items) > MAX_ENTRIES:
                 continue  # its ADD was refused
             for address in map(_address, items):
