@@ -94,6 +94,14 @@ def test_values_arrive_where_they_belong(cache: Path) -> None:
 
 
 @needs_go
+def test_the_admission_policy_is_an_option(cache: Path) -> None:
+    assert not any(kind.startswith("Validating") for kind, _ in by_name(render(cache)))
+    plain = by_name(list(yaml.safe_load_all((DEPLOY / "admission.yaml").read_text())))
+    rendered = by_name(render(cache, admissionPolicy=True))
+    assert {key: rendered[key] for key in plain} == plain
+
+
+@needs_go
 def test_without_drop_ins_nothing_of_etc_is_mounted_for_the_installer(cache: Path) -> None:
     agent = pod(render(cache, installer__dropIns=False), "flock-agent")
     installer = agent["initContainers"][0]
@@ -110,6 +118,7 @@ def test_its_values_fit_the_schema() -> None:
     "wrong",
     [
         {"images": {}},
+        {"agent": {"listen": "127.0.0.1", "port": 1, "secrets": []}},  # to RBAC no names are all names
         {"image": {"repository": ""}},
         {"image": {"repository": "x", "tag": 2}},
         {"cni": {"binDir": "opt", "confDir": "/etc"}},
