@@ -14,6 +14,8 @@ from deployment import deploy_flock
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 GROUPS = {
+    "test_going_down.py": "leaving",
+    "test_uninstall.py": "leaving",  # the last: nothing is left to test
     "test_refusals.py": "upgrade",
     "test_rights.py": "upgrade",
     "test_upgrade.py": "upgrade",

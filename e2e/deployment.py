@@ -22,10 +22,15 @@ def deploy_flock(cluster: Cluster) -> None:
 
     The nodes have to know the image."""
     plane = cluster.plane
-    plane.kubectl("apply", "-k", _overlay(plane.place.directory / "overlay", apiserver=plane.url))
+    plane.kubectl("apply", "-k", _overlay(overlay(cluster), apiserver=plane.url))
     plane.kubectl("wait", "--for=condition=Established", "crd/nodeconfigs.flock.fritzlab.net")
     plane.apply(*cluster.network.node_configs)
     plane.kubectl("label", "nodes", "--all", NODE_LABEL)
+
+
+def overlay(cluster: Cluster) -> Path:
+    """The directory of the kustomization that was applied."""
+    return cluster.plane.place.directory / "overlay"
 
 
 def status(cluster: Cluster, node: str) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 The machine is a network namespace of the cluster's network with mounts of its own: /run and /var/log are new, what is
 written to /etc, /opt and /var/lib goes to copies, so manifests with host paths work as they are.  The few kernel
 settings that a kubelet insists on and that have no namespace are covered by files with the values it wants.  Pods'
-cgroups are below one of this node's own.  The CNI directories are the usual ones and hold the reference plugins, but
-no configuration: bringing one is the work of the network that is tested.
+cgroups are below one of this node's own.  Where systemd shows which services are up, some are.  The CNI directories are
+the usual ones and hold the reference plugins, but no configuration: bringing one is the work of the network that is
+tested.
 """
 
 import json
@@ -23,6 +24,8 @@ REFERENCE_PLUGINS = Path("/usr/lib/cni")  # where Debian's containernetworking-p
 CNI_PROGRAMS = Path("/opt/cni/bin")  # on the node
 CNI_CONFIGURATION = Path("/etc/cni/net.d")
 CONTAINERD = "/run/containerd/containerd.sock"
+UNITS = Path("/run/systemd/units")
+_SERVICES = "dbus systemd-logind systemd-user-sessions networking containerd kubelet"
 
 # What the kubelet would set on the whole machine.
 _SYSCTLS = {
@@ -36,7 +39,8 @@ _SYSCTLS = {
 
 _SETUP = """
 mount -t tmpfs node-run /run
-mkdir /run/netns /run/lock
+mkdir -p /run/netns /run/lock {units}
+for service in {services}; do ln -s 5f1c7c3a0b8e4d0c8f0e6a1b2c3d4e5f {units}/invocation:$service.service; done
 for top in etc opt var/lib; do
   mkdir -p {own}/upper/$top {own}/work/$top
   mount -t overlay -o lowerdir=/$top,upperdir={own}/upper/$top,workdir={own}/work/$top node-overlay /$top
@@ -86,7 +90,7 @@ class Node:
             file = directory / "sysctl" / sysctl
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"{value}\n")
-        setup = _SETUP.format(own=directory, sysctls=" ".join(_SYSCTLS))
+        setup = _SETUP.format(own=directory, sysctls=" ".join(_SYSCTLS), units=UNITS, services=_SERVICES)
         self.place = Place(name, directory=directory, netns=netns, setup=setup)
 
     def __enter__(self) -> "Node":
@@ -171,6 +175,10 @@ class Node:
         file = self.path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
+
+    def unit(self, service: str) -> Path:
+        """What systemd shows of a service that is up."""
+        return self.path(UNITS / f"invocation:{service}.service")
 
     def pod_links(self) -> set[str]:
         """The interfaces that lead to pods."""

@@ -120,6 +120,35 @@ def test_the_agent_may_do_what_it_does_and_nothing_else(tmp_path: Path) -> None:
     assert granted == client.used
 
 
+def test_secrets_are_readable_by_name_alone() -> None:
+    """One account for all nodes: whoever takes over one reads what any may read."""
+    rules = [rule for role in OBJECTS if role["kind"] in ("Role", "ClusterRole") for rule in role["rules"]]
+    assert [rule.get("resourceNames") for rule in rules if "secrets" in rule["resources"]] == [["flock-bgp"]]
+
+
+def test_what_agents_write_is_within_the_admission_policy() -> None:
+    """Everything an agent may write at all, of objects that say whose they are."""
+    (policy,) = (d["spec"] for d in documents("admission.yaml") if d["kind"] == "ValidatingAdmissionPolicy")
+    judged = {
+        (group, resource)
+        for rule in policy["matchConstraints"]["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    (role,) = (o for o in OBJECTS if o["kind"] == "ClusterRole")
+    written = {
+        (group, resource)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if not {"get", "list", "watch"}.issuperset(rule["verbs"])
+    }
+    assert written <= judged
+    (match,) = policy["matchConditions"]
+    assert f"system:serviceaccount:{NAMESPACE}:flock-agent" in match["expression"]
+    assert policy["failurePolicy"] == "Fail"
+
+
 def test_roles_are_bound_to_the_agent_alone() -> None:
     for binding in (o for o in OBJECTS if o["kind"].endswith("Binding")):
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "flock-agent", "namespace": NAMESPACE}]
@@ -145,6 +174,7 @@ def test_capabilities_are_those_that_are_needed() -> None:
     assert {key: caps for key, caps in added.items() if caps} == {
         ("flock-agent", "agent"): ["NET_ADMIN", "SYS_ADMIN"],
         ("flock-bird", "bird"): ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"],
+        ("flock-uninstall", "uninstall"): ["NET_ADMIN"],
     }
 
 
@@ -159,6 +189,15 @@ def test_they_run_on_labelled_nodes_whatever_their_state(name: str) -> None:
     assert spec["priorityClassName"] == "system-node-critical"
     assert spec["hostNetwork"] is True
     assert all(container["resources"]["requests"] for container in containers(name).values())
+
+
+def test_a_node_to_be_cleared_loses_its_agent_and_keeps_its_bird() -> None:
+    """Whoever withdraws its prefixes has to be there still."""
+    leaving = "flock.fritzlab.net/uninstall"
+    assert pod("flock-uninstall")["nodeSelector"] == {leaving: ""}
+    required = pod("flock-agent")["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required["nodeSelectorTerms"] == [{"matchExpressions": [{"key": leaving, "operator": "DoesNotExist"}]}]
+    assert "affinity" not in pod("flock-bird")
 
 
 def test_all_use_one_image_of_this_version() -> None:
@@ -194,7 +233,8 @@ def test_the_agents_settings_lead_to_what_is_mounted() -> None:
 def test_the_installers_directories_are_the_hosts(name: str, container: str) -> None:
     settings = parse_installer([], {})
     wanted = {str(settings.bin_dir), *(str(path.parent) for path, _ in settings.texts)}
-    wanted |= {str(settings.conf_dir)} if name == "flock-uninstall" else set()
+    if name == "flock-uninstall":
+        wanted |= {str(path) for path in (settings.conf_dir, settings.run_dir, settings.bird_dir)}
     assert set(mounts(containers(name)[container])) == wanted
     volumes = host_paths(name)
     assert all(volumes[m["name"]] == path for path, m in mounts(containers(name)[container]).items())
@@ -208,7 +248,8 @@ def test_bird_and_agent_share_socket_and_file() -> None:
     settings = parse_agent(["--node=node1"], {})
     bird = containers("flock-bird")["bird"]
     control = str(settings.run_dir / "bird.ctl")
-    assert bird["command"] == ["bird", "-f", "-R", "-c", str(settings.bird_dir / "bird.conf"), "-s", control]
+    conf = settings.bird_dir / "bird.conf"
+    assert bird["command"][-1] == f"test -e {conf} && exec bird -f -R -c {conf} -s {control}"
     assert bird["lifecycle"]["preStop"]["exec"]["command"][-1].endswith(f"birdc -s {control} graceful restart")
     assert {str(settings.run_dir), str(settings.bird_dir)} == set(mounts(bird))
 

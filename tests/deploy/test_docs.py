@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = ("install.md", "flock-installer.md", "upgrade.md", "migrate-from-calico.md", "troubleshooting.md")
+PAGES = ("install.md", "flock-installer.md", "upgrade.md", "migrate-from-calico.md", "troubleshooting.md", "e2e.md")
 SOURCE = "\n".join(path.read_text() for path in (*ROOT.glob("src/flock/**/*.py"), *ROOT.glob("cni/*.[ch]")))
 
 # The part of each quoted message that is the same every time.
@@ -50,6 +50,18 @@ QUOTED = (
 def test_a_quoted_message_is_one_the_programs_say(message: str) -> None:
     assert message in (DOCS / "troubleshooting.md").read_text()
     assert message in SOURCE
+
+
+def test_the_page_on_the_cluster_lists_its_tests() -> None:
+    listed = set(re.findall(r"`(test_\w+\.py)`", (DOCS / "e2e.md").read_text()))
+    assert listed == {path.name for path in (ROOT / "e2e").glob("test_*.py")}
+
+
+def test_tests_that_files_speak_of_exist() -> None:
+    """Manifests and the chart say which test keeps them true."""
+    for file in (*ROOT.glob("deploy/**/*.yaml"), ROOT / "deploy/Dockerfile"):
+        for target in re.findall(r"\b(?:tests|e2e)/[\w/]+\.py", file.read_text()):
+            assert (ROOT / target).exists(), f"{file.name}: {target}"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -17,9 +17,10 @@ from pathlib import Path
 import msgspec
 
 from flock import __version__
+from flock.cli.uninstall import uninstall as take_off
 from flock.core.errors import FlockError
 from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD
-from flock.edge.conflist import NAME, VERSION, remove_conflist, supported_versions
+from flock.edge.conflist import VERSION, supported_versions
 from flock.edge.placing import place
 
 MARK = "# Written by flock-installer, which writes it again and takes it away with --uninstall."
@@ -57,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     networkd_conf_dir: Path | None
     networkmanager_dir: Path | None
     rt_protos_dir: Path | None
+    run_dir: Path
+    bird_dir: Path
     uninstall: bool
 
     @property
@@ -94,12 +97,14 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
     flag("--networkd-conf-dir", "/etc/systemd/networkd.conf.d", "for systemd-networkd: which routes are not its own")
     flag("--networkmanager-dir", "/etc/NetworkManager/conf.d", "for NetworkManager: which links are not its own")
     flag("--rt-protos-dir", "/etc/iproute2/rt_protos.d", "for `ip`: names of flock's route protocols")
-    parser.add_argument("--uninstall", action="store_true", help="remove what was put in place, and the configuration")
+    flag("--run-dir", "/run/flock", "the agent's; with --uninstall it is emptied")
+    flag("--bird-dir", "/etc/flock/bird", "where bird.conf is; with --uninstall it is removed")
+    parser.add_argument("--uninstall", action="store_true", help="remove all of flock, from a host without its pods")
     parser.add_argument("--version", action="version", version=f"flock-installer {__version__}")
     given = vars(parser.parse_args(argv))
     uninstall = given.pop("uninstall")
     paths = {name: Path(text) if text else None for name, text in given.items()}
-    for name in ("executable", "bin_dir", "conf_dir"):
+    for name in ("executable", "bin_dir", "conf_dir", "run_dir", "bird_dir"):
         if paths[name] is None:
             parser.error(f"--{name.replace('_', '-')} must not be empty")
     return msgspec.convert({**paths, "uninstall": uninstall}, Settings)
@@ -142,9 +147,8 @@ def _install_text(path: Path, text: str) -> str:
 
 
 def uninstall(settings: Settings) -> Iterator[str]:
-    """The configuration goes first: from then on the runtime gives pods to another plugin, or waits for one."""
-    if remove_conflist(settings.conf_dir):
-        yield f"removed {settings.conf_dir / NAME}"
+    """Everything of flock, the executable last: as long as the rest is there, somebody may call it."""
+    yield from take_off(conf_dir=settings.conf_dir, run_dir=settings.run_dir, bird_dir=settings.bird_dir)
     for path in (*(path for path, _ in settings.texts), settings.target):
         if not path.exists():
             continue

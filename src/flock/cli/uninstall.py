@@ -1,0 +1,93 @@
+"""Taking flock off a host: everything of it, and only from a host on which no pod needs it any more.
+
+A host with pods of flock, or with an agent, is left exactly as it is, and the reason said: whoever tries again later
+(an init container does) goes on when they are gone.  What is cut short is finished by the next run.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flock.core.errors import FlockError
+from flock.edge.bird import conffile, ending
+from flock.edge.conflist import NAME, remove_conflist
+from flock.edge.kernel import leftovers
+from flock.edge.netlink.socket import Netlink
+from flock.edge.nft.tables import remove_tables
+
+SHOWN = 5  # pods that are named; the rest is a number
+
+
+def uninstall(*, conf_dir: Path, run_dir: Path, bird_dir: Path) -> Iterator[str]:
+    """What was done, line by line.  FlockError or OSError, and nothing done, if flock is still needed here.
+
+    The configuration goes first: from then on the runtime gives pods to another plugin, or waits for one."""
+    with _without_agent(run_dir), Netlink() as netlink:
+        _refuse_if_needed(netlink)
+        if remove_conflist(conf_dir):
+            yield f"removed {conf_dir / NAME}"
+        yield from _end_bird(netlink, run_dir=run_dir, bird_dir=bird_dir)
+        for table in remove_tables():
+            yield f"removed table {table}"
+        yield from _empty(run_dir)
+
+
+@contextmanager
+def _without_agent(run_dir: Path) -> Iterator[None]:
+    """An agent holds the run directory's lock; none starts to work while we hold it."""
+    if not run_dir.is_dir():
+        yield
+        return
+    lock = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FlockError("flock-agent runs on this host: end it first; nothing was removed") from None
+        yield
+    finally:
+        os.close(lock)
+
+
+def _refuse_if_needed(netlink: Netlink) -> None:
+    pods = leftovers.attached(netlink)
+    if pods:
+        named = ", ".join(pods[:SHOWN]) + (f" and {len(pods) - SHOWN} more" if len(pods) > SHOWN else "")
+        raise FlockError(f"{len(pods)} pods of flock are on this host; nothing was removed: {named}")
+
+
+def _end_bird(netlink: Netlink, *, run_dir: Path, bird_dir: Path) -> Iterator[str]:
+    """Without its file BIRD does not start again.  Put aside, it says until the end that BIRD's routes are flock's."""
+    conf, aside = bird_dir / conffile.FILE, bird_dir / f".{conffile.FILE}.removed"
+    if conf.exists():
+        conf.replace(aside)
+    served = aside.exists()
+    if ending.end(run_dir):
+        yield "ended BIRD: routers were told"
+    elif served:
+        yield "BIRD had ended before: routers may keep this node's prefixes as long as their graceful restart lasts"
+    routes, nexthops = leftovers.remove(netlink, of_bird=served)
+    if routes or nexthops:
+        yield f"removed {routes} routes and {nexthops} next hops"
+    if served:
+        aside.unlink()
+        yield f"removed {conf}"
+
+
+def _empty(run_dir: Path) -> Iterator[str]:
+    """The directory itself may be a mount here, and stays then."""
+    if not run_dir.is_dir():
+        return
+    for entry in run_dir.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    try:
+        run_dir.rmdir()
+        yield f"removed {run_dir}"
+    except OSError:
+        yield f"emptied {run_dir}"
