@@ -174,3 +174,10 @@ def test_why_and_show_tell_that_the_policy_is_refused_and_why() -> None:
     (shown,) = describe(index, "x/a")
     assert shown.ingress is not None and shown.ingress[0].refused == reason
     assert "x/p: nothing, for it is refused: spec.ingress[0]" in str(shown)
+
+
+def test_show_tells_that_a_last_good_version_is_not_the_latest() -> None:
+    index = node_with(policy(GOOD), policy(from_block("010.9.0.0/16")))
+    (shown,) = describe(index, "x/a")
+    assert shown.ingress is not None and shown.ingress[0].refused and not shown.ingress[0].closed
+    assert "from all pods of namespace x: everything, as it last was good; now it is refused: spec.ing" in str(shown)

@@ -6,7 +6,7 @@ out which packets a question in words is about, `describe` lists what applies to
 ready for JSON; `str()` of them is for people.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 from typing import Literal
 
@@ -65,11 +65,13 @@ class PolicyRules(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     strict: bool
     rules: tuple[str, ...]
-    refused: str = ""  # why: then it allows nothing
+    refused: str = ""  # why its latest version is
+    closed: bool = False  # it has no good one, so it allows nothing; else the last good one is in force
 
     def __str__(self) -> str:
         strict = " (strict)" if self.strict else ""
-        refused = f", for it is refused: {self.refused}" if self.refused else ""
+        told = "for it is refused" if self.closed else "as it last was good; now it is refused"
+        refused = f", {told}: {self.refused}" if self.refused else ""
         return f"{self.policy}{strict}: {'; '.join(self.rules) or 'nothing'}{refused}"
 
 
@@ -260,8 +262,8 @@ def describe(index: PolicyIndex, pod: str) -> tuple[PodPolicies, ...]:
                 interface=interface,
                 addresses=tuple(map(str, subject.addresses)),
                 labels=None if labels is None else dict(sorted(labels.items())),
-                ingress=_listed(compiled, subject.verdicts.ingress, "ingress"),
-                egress=_listed(compiled, subject.verdicts.egress, "egress"),
+                ingress=_listed(compiled, subject.verdicts.ingress, "ingress", index.problems),
+                egress=_listed(compiled, subject.verdicts.egress, "egress", index.problems),
             )
         )
     if not found:
@@ -270,7 +272,7 @@ def describe(index: PolicyIndex, pod: str) -> tuple[PodPolicies, ...]:
 
 
 def _listed(
-    compiled: Compiled, keys: tuple[PolicyKey, ...] | None, direction: Direction
+    compiled: Compiled, keys: tuple[PolicyKey, ...] | None, direction: Direction, problems: Mapping[PolicyKey, str]
 ) -> tuple[PolicyRules, ...] | None:
     if keys is None:
         return None
@@ -280,7 +282,8 @@ def _listed(
             policy=policy_text(policy.key),
             strict=policy.strict,
             rules=tuple(rule_text(rule, direction) for rule in policy.rules(direction) or ()),
-            refused=policy.closed,
+            refused=problems.get(policy.key, ""),
+            closed=bool(policy.closed),
         )
         for policy in policies
     )
