@@ -69,6 +69,8 @@ def test_a_policy_that_is_refused_from_the_first_isolates_what_it_selects(cluste
         {"metadata": {"annotations": {STRICT: True}}},
         {"metadata": {"labels": {"team": 7}}},
         {"apiVersion": "networking.k8s.io/v2"},
+        {"metadata": {"name": "x/bad"}},
+        {"metadata": {"name": None}},
     ],
     ids=str,
 )
@@ -76,9 +78,13 @@ def test_an_object_that_is_none_to_the_manifests_reader_isolates_too(
     cluster: RealCluster, broken: dict[str, Any]
 ) -> None:
     good = policy("bad", OPEN)
-    put(cluster, {**good, **broken, "metadata": {**good["metadata"], **broken.get("metadata", {})}})
+    cluster.nodes[0].write("broken", {**good, **broken, "metadata": {**good["metadata"], **broken.get("metadata", {})}})
+    put(cluster)
     assert_closed(cluster, ("to", WEB))
-    assert "x/bad" in problem(cluster)
+    assert "NetworkPolicy x/" in problem(cluster)
+    (cluster.nodes[0].manifests / "broken.json").unlink()
+    put(cluster)
+    assert_closed(cluster)
 
 
 def test_a_restart_keeps_the_isolation_and_its_policy_takes_it_along(cluster: RealCluster) -> None:

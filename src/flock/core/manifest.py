@@ -12,6 +12,7 @@ is built; it costs about half of what building does.
 
 import re
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
@@ -101,9 +102,10 @@ def parse_manifest(data: bytes, *, node: str) -> Manifest:
             value = _object(item, kind)
         except Refused as error:
             refused[key] = str(error)
-            if key.kind not in JUDGED or not key.name:
+            key = _judged(item, key)
+            if not key.name:
                 continue
-            value = {**item, REFUSED: str(error)}
+            value = {**item, "metadata": {**item["metadata"], "name": key.name}, REFUSED: str(error)}
         if key in objects:
             warnings.append(f"{key}: more than once in this file, the last one counts")
         objects[key] = value
@@ -217,6 +219,18 @@ def _key(item: Raw, *, namespaced: bool) -> ObjectKey:
         if _is_name(name) and (_is_name(namespace) or not namespaced):
             return ObjectKey(item["kind"], namespace, name)
     return ObjectKey(item["kind"], "", "")
+
+
+def _judged(item: Raw, key: ObjectKey) -> ObjectKey:
+    """What a refused object is handed on as; without a name if it is not.  One whose namespace can be read and whose
+    name cannot goes by its content, so that none takes another's place."""
+    if key.kind not in JUDGED:
+        return ObjectKey(key.kind, "", "")
+    metadata = item.get("metadata")
+    namespace = (metadata.get("namespace") or DEFAULT_NAMESPACE) if isinstance(metadata, dict) else None
+    if key.name or not _is_name(namespace):
+        return key
+    return ObjectKey(key.kind, str(namespace), f"nameless-{blake2b(repr(item).encode(), digest_size=16).hexdigest()}")
 
 
 def _is_name(value: Any) -> bool:
