@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import select
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -71,19 +72,13 @@ def route_changes(node: Node) -> Iterator[Changes]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     changes = Changes(process)
     try:
-        marks = iter(range(10, 250))
 
         def heard() -> bool:
-            node.ip("route", "add", f"203.0.113.{next(marks)}", "dev", "lo")
-            return bool(process.stdout and _readable(process))
+            node.ip("route", "add", "203.0.113.1", "dev", "lo")
+            node.ip("route", "del", "203.0.113.1", "dev", "lo")
+            return bool(select.select([process.stdout], [], [], 0.05)[0])
 
         eventually(heard, what="the monitor listens")
         yield changes
     finally:
         changes.stop()
-
-
-def _readable(process: "subprocess.Popen[str]") -> bool:
-    import select
-
-    return bool(select.select([process.stdout], [], [], 0.05)[0])

@@ -12,6 +12,7 @@ import pytest
 from anycasting import announced, anycast_pod, granting, lingers, protocols
 
 from flock.agent.announcer import Announcer
+from flock.core.announcing import Claim
 from flock.core.errors import FlockError, KernelRefused
 from flock.edge.kernel.announce import Changes
 from harness import Node, eventually
@@ -91,15 +92,23 @@ class Refusing:
         return Changes()
 
 
+class WithoutClaims(Announcer):
+    def claims(self) -> list[Claim]:
+        return []
+
+
 def test_a_drain_that_the_kernel_refuses_is_an_error_and_tried_again(tmp_path: Path) -> None:
-    parts: Any = SimpleNamespace(links={}, store=SimpleNamespace(entries={}), pods={}, node=None, config=None)
+    parts: Any = SimpleNamespace(
+        links={}, store=SimpleNamespace(entries={}), pods={}, node=None, config=None, begun=False
+    )
 
     async def story() -> None:
         kernel = Refusing()
-        announcer = Announcer(
+        announcer = WithoutClaims(
             attachments=parts,
             source=parts,
             view=parts,
+            departure=parts,
             kernel=kernel,
             state_dir=tmp_path,  # type: ignore[arg-type]
         )

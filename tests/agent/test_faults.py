@@ -475,5 +475,5 @@ def steps_of(points: list[str]) -> set[str]:
 
 
 def test_every_fault_point_is_used_by_these_tests() -> None:
-    used: set[Any] = steps_of(ADD + DEL + STORE) | {"netlink.send", "netns.open"}
+    used: set[Any] = steps_of(ADD + DEL + STORE) | {"netlink.send", "netns.open", "kernel.look"}
     assert used == {str(point) for point in Point}

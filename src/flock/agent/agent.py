@@ -8,7 +8,6 @@ SIGTERM ends it and touches no pod.
 
 import asyncio
 import contextlib
-import fcntl
 import gc
 import logging
 import os
@@ -19,6 +18,7 @@ from flock.agent import gauges
 from flock.agent.admin import Admin, base_status
 from flock.agent.attachments import Attachments
 from flock.agent.flags import Settings
+from flock.agent.locks import alone_in
 from flock.agent.metrics import Metrics
 from flock.agent.nodeview import NodeView
 from flock.agent.offering import Offer
@@ -30,7 +30,7 @@ from flock.agent.routing import Routing
 from flock.agent.serving import Serving
 from flock.agent.verbs import PATIENCE, Verbs
 from flock.core.cni import Request
-from flock.core.errors import Code, FieldError, FlockError, TryAgain
+from flock.core.errors import Code, FlockError, TryAgain
 from flock.core.ipam import Ipam
 from flock.edge.deferred import Deferred
 from flock.edge.http import HttpServer
@@ -79,6 +79,7 @@ class Agent:
         self._healed = False
         self._failed: dict[str, str] = {}
         self._changed = asyncio.Event()
+        self._followed = asyncio.Event()  # the source's changes are taken in
         self._serving = Serving(self._readiness, Served(settings.run_dir))
         socket = settings.run_dir / "flock.sock"
         self._offer = Offer(
@@ -110,7 +111,7 @@ class Agent:
         degraded_by(lambda: "; ".join((*self._failed.values(), *self._supervisor.problems)))
 
     async def run(self, stop: asyncio.Event) -> None:
-        lock = await self._lock_run_dir()
+        lock = await alone_in(self._settings.run_dir)
         http = await self._listen()
         self._source.subscribe(self._changed.set)
         self._routing.start()
@@ -133,25 +134,6 @@ class Agent:
         await self._store.close()
         self._kernel.close()
         os.close(lock)
-
-    async def _lock_run_dir(self) -> int:
-        """An agent that is still there keeps its socket: wait for its end, as in an upgrade that overlaps."""
-        directory = self._settings.run_dir
-        try:
-            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise FieldError("--run-dir", f"cannot use {directory}: {error.strerror}") from None
-        told = False
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return lock
-            except BlockingIOError:
-                if not told:
-                    log.warning("waiting for another agent to leave run_dir=%s", directory)
-                    told = True
-                await asyncio.sleep(RETRY)
 
     async def _listen(self) -> HttpServer | None:
         self._deferred.open()
@@ -193,8 +175,8 @@ class Agent:
         self._rpc.handlers = {**_handlers(verbs, Admin(parts)), "STATUS": self._serving.status}
         runs = {
             "routing": parts.routing.run,
-            "source": lambda: self._follow_source(parts),
-            "healing": parts.healer.run,
+            "source": self._follow_source,
+            "healing": lambda: self._heal(parts),
             "announcing": parts.announcer.run,
             "departure": parts.departure.run,
             "policies": parts.policies.run,
@@ -244,32 +226,50 @@ class Agent:
                 self._store_problem = f"half-done work of an earlier run cannot be undone: {error}"
                 await asyncio.sleep(RETRY)
 
-    async def _follow_source(self, parts: Parts) -> None:
+    async def _follow_source(self) -> None:
         while True:
             self._changed.clear()
             await self._view.take_in()
             if self._source.network_policies:
                 self._source.watch_cluster_pods()
-            if self._view.config is not None and self._source.complete and not self._healed:
-                if not await self._enforce():
-                    continue
-                await parts.healer.heal()
-                parts.announcer.begin()
-                self._healed = True
-                self._serving.note()
-                gc.collect()
-                gc.freeze()  # what exists now lives as long as the agent: no need to look at it again and again
-                log.info("ready node=%s", self._settings.node)
-                self._offer.begin()
+            self._followed.set()
             await self._changed.wait()
+
+    async def _heal(self, parts: Parts) -> None:
+        if not self._healed:
+            await self._begin(parts)
+        await parts.healer.run()
+
+    async def _begin(self, parts: Parts) -> None:
+        """From a known configuration to serving.  Each step is tried until it is done: before a look at the kernel that
+        succeeded, what an earlier life announced and enforced stays as it is."""
+        while not await self._enforce():
+            await self._next_change()
+        while not await parts.healer.heal():
+            await self._next_change()
+        parts.announcer.begin()
+        self._healed = True
+        self._serving.note()
+        gc.collect()
+        gc.freeze()  # what exists now lives as long as the agent: no need to look at it again and again
+        log.info("ready node=%s", self._settings.node)
+        self._offer.begin()
+
+    async def _next_change(self) -> None:
+        """Of what the source knows; or RETRY later, for what nobody tells."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETRY):
+                await self._followed.wait()
+        self._followed.clear()
 
     async def _enforce(self) -> bool:
         """Rules first: a link that is healed may carry packets at once."""
+        if self._view.config is None or not self._source.complete:
+            return False
         try:
             await self._policies.begin()
         except FlockError as error:
             self._policies.problem = error.msg
-            await asyncio.sleep(RETRY)
             return False
         return True
 

@@ -11,11 +11,11 @@ import errno
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from flock.agent.attachments import Attachments
 from flock.agent.nodeview import NodeView
-from flock.core.errors import FlockError
+from flock.core.errors import FlockError, TryAgain
 from flock.core.model import Allocation
 from flock.core.naming import HOST_MAC, is_host_interface
 from flock.edge.kernel.compare import Difference, Kind, aggregate_differences, blackholed, compare, orphans
@@ -32,6 +32,7 @@ SPACING = 1.0  # between passes that events ask for: a flood of them costs one p
 # Kubelet cleans up its old sandboxes within minutes of a boot; whatever is still there then was forgotten.
 GRACE = 600.0
 ORPHAN_OBSERVATIONS = 2
+GONE = (errno.ENODEV, errno.ESRCH)  # what a repair is for may have gone meanwhile
 
 
 class Healer:
@@ -47,6 +48,8 @@ class Healer:
         self._orphans_seen: Counter[str] = Counter()
         self._dead_since: dict[str, float] = {}
         self._listeners: list[Callable[[], None]] = []
+        self._looked = False  # at the kernel, with success
+        self._refusals: list[str] = []  # of the pass under way
         self.repairs: Counter[str] = Counter()
         self.passes = 0
         self.last_error = ""
@@ -60,6 +63,7 @@ class Healer:
         """Until cancelled."""
         monitor = Monitor(on_event=self._on_event, on_overrun=self._wake.set)
         monitor.start()
+        self._wake.set()  # for what happened before somebody listened
         try:
             while True:
                 try:
@@ -73,25 +77,31 @@ class Healer:
         finally:
             monitor.close()
 
-    async def heal(self) -> None:
-        """One pass.  What it cannot do now it reports and tries again in the next."""
-        if self._view.config is None:
-            return  # which routes are to be announced is not known yet
+    async def heal(self) -> bool:
+        """One pass, of which the first needs rules in force.  What it cannot do now it reports and tries again in the
+        next.  False if the kernel could not even be looked at."""
+        seen = False
         try:
             if self._node_changed or self._view.kernel_problem:
                 self._node_changed = False
                 await self._view.refresh()
-            await self._pass(leftovers_after=ORPHAN_OBSERVATIONS)
-            self.last_error = ""
+            refusals = await self._pass(leftovers_after=ORPHAN_OBSERVATIONS)
+            self._complain("; ".join(refusals))
+            seen = True
         except (FlockError, OSError) as error:
-            if str(error) != self.last_error:
-                log.error("healing failed problem=%s", error)
-            self.last_error = str(error)
+            self._complain(str(error))
         if self.last_error or self._view.kernel_problem:
             self._wake.set()  # no event may tell when it has become possible
         self.passes += 1
         for listener in self._listeners:
             listener()
+        return seen
+
+    def _complain(self, problem: str) -> None:
+        """Once, however often the same is tried again; `last_error` shows it as long as it lasts."""
+        if problem and problem != self.last_error:
+            log.error("healing failed problem=%s", problem)
+        self.last_error = problem
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """`listener` runs after each pass."""
@@ -108,23 +118,36 @@ class Healer:
 
     async def repair_now(self) -> None:
         """A pass an operator asked for: leftovers go at the first sight."""
+        if not self._looked:
+            raise TryAgain("nothing is repaired before the rules are in force and the kernel was looked at")
         await self._view.refresh()
-        await self._pass(leftovers_after=1)
+        self._complain("; ".join(await self._pass(leftovers_after=1)))
 
-    async def _pass(self, *, leftovers_after: int) -> None:
+    async def _pass(self, *, leftovers_after: int) -> list[str]:
+        """What was refused; one refusal keeps nothing else waiting."""
         async with self._passing:
             observed = await self._kernel.observe()
-            if not self.passes:
+            if not self._looked:
                 self._view.retire(blackholed(observed))
+                self._looked = True
+            self._attachments.note_links({link.index: name for name, link in observed.links.items()})
             self._view.drop_empty(self._attachments.store.entries.values())
-            await self._follow_aggregates(observed)
+            self._refusals = []
+            for difference in aggregate_differences(self._view.aggregates, observed):
+                if await self._attempt(difference, self._kernel.apply(list(difference.repair), ignore=GONE)):
+                    log.info("followed the NodeConfig %s", difference)
             await self._repair_losses(observed)
             await self._remove_leftovers(observed, after=leftovers_after)
+            return self._refusals
 
-    async def _follow_aggregates(self, observed: Observed) -> None:
-        for difference in aggregate_differences(self._view.aggregates, observed):
-            await self._kernel.apply(list(difference.repair), ignore=(errno.ESRCH,))
-            log.info("followed the NodeConfig %s", difference)
+    async def _attempt(self, what: object, work: Awaitable[None]) -> bool:
+        """False if it was refused, which keeps nothing else waiting."""
+        try:
+            await work
+        except (FlockError, OSError) as error:
+            self._refusals.append(f"{what}: {error}")
+            return False
+        return True
 
     # --- losses ---
 
@@ -142,23 +165,22 @@ class Healer:
             if container_id not in missing:
                 del self._dead_since[container_id]
         for container_id, difference in missing.items():
-            await self._resurrect_or_bury(container_id, difference)
+            await self._attempt(difference, self._resurrect_or_bury(container_id, difference))
         for allocation in self._attachments.half_rebuilt():
             await self._attachments.rebuild(allocation.container_id)
-        self._attachments.note_links({link.index: name for name, link in observed.links.items()})
 
     async def _repair(self, difference: Difference) -> None:
-        try:
-            if difference.kind in (Kind.GATEWAY, Kind.SWITCH, Kind.LISTENS):
-                ipv6 = difference.kind is not Kind.LISTENS
-                await self._kernel.prepare_host_side(difference.what.split()[-1], ipv6=ipv6)
-            await self._kernel.apply(list(difference.repair), ignore=(errno.ENODEV, errno.ESRCH))
-        except FlockError as error:
-            log.error("could not repair %s problem=%s", difference, error)
+        if not await self._attempt(difference, self._mend(difference)):
             return
         self._node_changed |= difference.kind in (Kind.LINK, Kind.SWITCH)  # who switched a link off may do so for all
         self.repairs[difference.kind] += 1
         log.warning("repaired %s", difference)
+
+    async def _mend(self, difference: Difference) -> None:
+        if difference.kind in (Kind.GATEWAY, Kind.SWITCH, Kind.LISTENS):
+            ipv6 = difference.kind is not Kind.LISTENS
+            await self._kernel.prepare_host_side(difference.what.split()[-1], ipv6=ipv6)
+        await self._kernel.apply(list(difference.repair), ignore=GONE)
 
     async def _resurrect_or_bury(self, container_id: str, difference: Difference) -> None:
         allocation = self._attachments.store.get(container_id)
@@ -195,14 +217,14 @@ class Healer:
         found = {str(d): d for d in self._leftovers(observed)}
         self._orphans_seen = Counter({key: self._orphans_seen[key] + 1 for key in found})
         ripe = [d for key, d in found.items() if self._orphans_seen[key] >= after]
-        links = [d.link_index for d in ripe if d.kind is Kind.ORPHAN_LINK]
-        await self._kernel.delete_links(links)
+        links = [d for d in ripe if d.kind is Kind.ORPHAN_LINK]
+        if await self._attempt("leftover links", self._kernel.delete_links([d.link_index for d in links])):
+            for difference in links:
+                self.repairs[difference.kind] += 1
+                log.warning("removed %s", difference)
         for difference in ripe:
             if difference.repair:
                 await self._repair(difference)
-            else:
-                self.repairs[difference.kind] += 1
-                log.warning("removed %s", difference)
         if len(ripe) < len(found):
             self._wake.set()  # look again soon rather than in PERIOD
 

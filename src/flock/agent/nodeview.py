@@ -36,6 +36,7 @@ class NodeView:
         self._source = source
         self._kernel = kernel
         self._retired: frozenset[Network] = frozenset()
+        self._earlier_known = False  # which aggregates an earlier life announced
         self._spans: list[tuple[int, int, bool]] = []
         self._spans_of: NodeConfig | None = None
         self._spans_retired = self._retired
@@ -138,6 +139,8 @@ class NodeView:
     def retire(self, networks: Iterable[Network]) -> None:
         """Aggregates an earlier life of the agent announced: kept while pods are in them."""
         self._retired |= frozenset(networks) - set(self.config.aggregates if self.config else ())
+        self._earlier_known = True
+        self._notify()
 
     def drop_empty(self, allocations: Iterable[Allocation]) -> None:
         """Stop announcing retired aggregates that hold no pod any more."""
@@ -159,7 +162,11 @@ class NodeView:
 
     @property
     def effective_config(self) -> NodeConfig | None:
-        """The configuration with retired aggregates still in it, for what is announced."""
+        """The configuration with retired aggregates still in it, for what is announced.
+
+        None until those of an earlier life are known as well: they would be withdrawn for a moment."""
+        if not self._earlier_known:
+            return None
         if self.config is None or not self._retired:
             return self.config
         return msgspec.structs.replace(

@@ -2,12 +2,14 @@
 
 Every step of ADD and DEL after which a crash leaves something different behind passes a point.  Unarmed, a point
 costs one attribute test.  Armed from FLOCK_FAULT (`point=kill` or `point=ENOSPC`, several separated by commas),
-reaching it ends the process as `kill -9` would, or raises that error; `point=ENOSPC@3` does so at the third time only.
+reaching it ends the process as `kill -9` would, or raises that error; `point=ENOSPC@3` does so at the third time only,
+`point=ENOSPC@3-7` from the third time to the seventh.
 """
 
 import errno
 import os
 import signal
+from collections import Counter
 from enum import StrEnum
 
 from flock.core.errors import FieldError
@@ -30,6 +32,7 @@ class Point(StrEnum):
     STORE_RENAMED = "store.renamed"  # in place, the directory not yet durable
     NETLINK = "netlink.send"  # before a batch of requests
     NETNS = "netns.open"  # before a pod's namespace is opened
+    LOOK = "kernel.look"  # before all that is ours in the kernel is read
 
 
 class Faults:
@@ -37,7 +40,8 @@ class Faults:
 
     def __init__(self) -> None:
         self._armed: dict[Point, str] = {}
-        self._countdown: dict[Point, int] = {}
+        self._reached: Counter[Point] = Counter()
+        self._times: dict[Point, range] = {}
 
     def arm(self, text: str) -> None:
         for item in filter(None, (part.strip() for part in text.split(","))):
@@ -47,11 +51,12 @@ class Faults:
                 raise FieldError("FLOCK_FAULT", f"unknown point {point!r}")
             if action != "kill" and not hasattr(errno, action):
                 raise FieldError("FLOCK_FAULT", f"{action!r} is neither `kill` nor an errno name")
-            if count and not count.isdecimal():
+            first, _, last = count.partition("-")
+            if count and not (first.isdecimal() and (last or first).isdecimal()):
                 raise FieldError("FLOCK_FAULT", f"{what!r}: {count!r} is not a number of times")
             self._armed[Point(point)] = action
             if count:
-                self._countdown[Point(point)] = int(count)
+                self._times[Point(point)] = range(int(first), int(last or first) + 1)
 
     def reach(self, point: Point) -> None:
         if not self._armed:
@@ -59,10 +64,9 @@ class Faults:
         action = self._armed.get(point)
         if action is None:
             return
-        if point in self._countdown:
-            self._countdown[point] -= 1
-            if self._countdown[point] != 0:
-                return
+        self._reached[point] += 1
+        if point in self._times and self._reached[point] not in self._times[point]:
+            return
         if action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         number = getattr(errno, action)

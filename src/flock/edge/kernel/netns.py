@@ -56,10 +56,10 @@ def own_netns() -> Netns:
 
 
 def netns_id(path: str) -> str:
-    """The id of the namespace at `path`, empty if there is none."""
+    """The id of the namespace at `path`, empty if there is none.  Raises if that cannot be told now."""
     try:
         namespace = open_netns(path)
-    except FlockError:
+    except FieldError:
         return ""
     namespace.close()
     return namespace.id

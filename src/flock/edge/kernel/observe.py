@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from flock.core.faults import Point, faults
 from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD, is_host_interface
 from flock.edge.kernel.podlink import GATEWAY6_BYTES
 from flock.edge.netlink import route as r
@@ -23,6 +24,7 @@ class Observed:
 
 
 def observe(netlink: Netlink) -> Observed:
+    faults.reach(Point.LOOK)
     links = {x.name: x for x in netlink.dump(r.dump_links(), r.Link.decode) if is_host_interface(x.name)}
     ours = {link.index for link in links.values()}
     routes: dict[int, list[r.Route]] = {}
