@@ -168,6 +168,7 @@ class Agent:
         self._readiness.degraded_by(lambda: _full_pools(parts.ipam, parts.view))
         self._readiness.degraded_by(lambda: parts.neighbours.harm.ipvs)
         self._readiness.degraded_by(lambda: parts.neighbours.harm.masquerade)
+        self._readiness.degraded_by(lambda: parts.connection_limit.problem)
         gauges.register(self._metrics, parts, self._supervisor)
         reporter = self._reporter(parts)
         self._rpc.otherwise = None
@@ -181,6 +182,7 @@ class Agent:
             "departure": parts.departure.run,
             "policies": parts.policies.run,
             "neighbours": parts.neighbours.run,
+            "limiting": parts.connection_limit.run,
         }
         runs |= {"serving": self._serving.run, "conflist": self._offer.run}
         if reporter is not None:

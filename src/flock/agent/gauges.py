@@ -89,6 +89,12 @@ def register(metrics: Metrics, parts: Parts, supervisor: Supervisor) -> None:
         "1 while kube-proxy is seen to go around policies: by IPVS, by masquerading pods.",
         lambda: [({"by": by}, float(bool(said))) for by, said in msgspec.to_builtins(neighbours.harm).items()],
     )
+    add(
+        "flock_overfull_pods",
+        "gauge",
+        "Pods with more connections than they may have.",
+        lambda: one(len(parts.connection_limit.overfull)),
+    )
     add("flock_rules_in_force", "gauge", "1 while the rules are as they should be.", lambda: one(not policies.problem))
     add("flock_rules_transactions_total", "counter", "Changes of rules.", lambda: one(policies.transactions))
     add("flock_rules_repairs_total", "counter", "Rules made anew.", lambda: one(policies.repairs))

@@ -9,6 +9,7 @@ from flock.agent.checking import Checker
 from flock.agent.departure import Departure
 from flock.agent.flags import Settings
 from flock.agent.healing import Healer
+from flock.agent.limiting import ConnectionLimit
 from flock.agent.neighbours import Neighbours
 from flock.agent.nodeview import NodeView
 from flock.agent.policies import Policies
@@ -38,6 +39,7 @@ class Parts:
     healer: Healer
     checker: Checker
     neighbours: Neighbours
+    connection_limit: ConnectionLimit
 
 
 def assemble(
@@ -109,4 +111,5 @@ def assemble(
         healer=healer,
         checker=Checker(attachments=attachments, healer=healer, kernel=kernel, source=source),
         neighbours=neighbours,
+        connection_limit=ConnectionLimit(policies=policies, view=view, sysctl=settings.sysctl_dir),
     )

@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,8 @@ class Policies:
         self._dirty = asyncio.Event()
         self._drops: deque[dict[str, Any]] = deque(maxlen=REMEMBERED_DROPS)
         self._numbers = Numbers()
+        self._overfull: frozenset[str] = frozenset()  # pods, by interface, that get no further connections
+        self._limited = self._overfull  # as rendered
 
     # --- for ADD and DEL ---
 
@@ -106,6 +108,21 @@ class Policies:
         labels = pod.labels if pod else (None if unknown else NO_MAP)
         named = msgspec.structs.replace(allocation, host_interface=host_name(allocation))
         self.index.set_local(local_pod(named, labels=labels, ports=pod_ports(pod) if pod else ()))
+
+    async def limit(self, overfull: Collection[str]) -> None:
+        """No further connections for these pods, by interface, and again for all others.  May raise KernelRefused."""
+        self._overfull = frozenset(overfull)
+        if self._limited != self._overfull:
+            await self._in_force()
+
+    def flows(self, by_number: Mapping[int, int]) -> dict[str, int]:
+        """How many connections each pod has, by interface."""
+        return self._numbers.flows(by_number)
+
+    def pod_at(self, interface: str) -> str:
+        """For people."""
+        local = self.index.locals.get(interface)
+        return local.pod.pod if local else interface
 
     def undecided(self, namespace: str) -> bool:
         """Do policies make it necessary to know the labels of a pod in this namespace?"""
@@ -210,6 +227,9 @@ class Policies:
         self.problem = ""
         self.transactions += 1
         await self._intake.settle()
+        if self._limited != self._overfull:
+            self._limited = self._overfull
+            await self._nft.apply(self._rules.limit(self._limited))
         if self._numbers.crowded:
             await self._retire_numbers()
 
@@ -289,14 +309,12 @@ class Policies:
 
     def _on_drop(self, drop: Drop) -> None:
         self.dropped += 1
-        interface = self.interface_name(drop.interface)
-        local = self.index.locals.get(interface)
         self._drops.append(
             {
                 "number": self.dropped,
                 "at": time.time(),
                 "what": drop.what,
-                "pod": local.pod.pod if local else interface,
+                "pod": self.pod_at(self.interface_name(drop.interface)),
                 "source": str(drop.source or ""),
                 "destination": str(drop.destination or ""),
                 "protocol": drop.protocol,

@@ -320,6 +320,9 @@ def spec() -> Schema:
         "poolPercentPerNamespace": _integer(
             "Of each CIDR, how much pods of a namespace may name in annotations; default: 25.", 1, 100
         ),
+        "connectionsPerPod": _integer(
+            "Entries of connection tracking a pod may have, 0: any number; default: half of the node's.", 0, 2**24
+        ),
     }
     router_id = "What this node is called in BGP and OSPF; default: one of its IPv4 addresses."
     fields = {

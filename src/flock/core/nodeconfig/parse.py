@@ -308,6 +308,7 @@ def _limits(section: Section) -> Limits:
         pool_percent_per_namespace=section.value(
             "poolPercentPerNamespace", v.integer(1, 100), default.pool_percent_per_namespace
         ),
+        connections_per_pod=section.value("connectionsPerPod", v.integer(0, 2**24), None),
     )
 
 

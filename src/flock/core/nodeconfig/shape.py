@@ -148,6 +148,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # namespace with a fixed address or two for each of a node's pods needs.
     claims_per_namespace: int = msgspec.field(default=256, name="claimsPerNamespace")
     pool_percent_per_namespace: int = msgspec.field(default=25, name="poolPercentPerNamespace")
+    # None: half of what the kernel tracks, which differs from node to node; 0: as many as it likes.
+    connections_per_pod: int | None = msgspec.field(default=None, name="connectionsPerPod")
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):

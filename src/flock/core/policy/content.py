@@ -41,6 +41,8 @@ def subject_elements(subject: Subject, numbers: PodNumbers) -> list[Element]:
         found.append(Element(TABLE, "pods", (name, Mark(side.current << shift)), comment=pod))
         found += [Element(TABLE, "earlier", (name, Mark(n << shift)), comment=pod) for n in side.earlier]
     found.append(Element(TABLE, "self", (name, name)))
+    if numbers.overfull:
+        found.append(Element(TABLE, "overfull", (name,), comment=pod))
     for class_ in classes_of(subject, numbers):
         found.append(Element(TABLE, class_.kind, (name,), f"jump {class_.chain}", pod))
         found.append(Element(TABLE, f"isolated-{class_.kind}", (name,)))

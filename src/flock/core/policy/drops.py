@@ -4,7 +4,13 @@ NFLOG_GROUP = 133
 # Enough to see what is going on, too few to slow anything down.  Each place that drops has a limit of its own.
 LOG_LIMIT = "limit rate 10/second burst 20 packets"
 
-COUNTERS = {"ingress-drops": "ingress", "egress-drops": "egress", "spoofed": "spoofed", "walled": "walled"}
+COUNTERS = {
+    "ingress-drops": "ingress",
+    "egress-drops": "egress",
+    "spoofed": "spoofed",
+    "walled": "walled",
+    "overfull": "overfull",
+}
 
 
 def logged_drop(prefix: str, counter: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flock.core.policy import walls
-from flock.core.policy.drops import COUNTERS
+from flock.core.policy.drops import COUNTERS, logged_drop
 from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, TABLE
 
 SOURCE, DESTINATION = "0x0000ffff", "0xffff0000"  # the halves of a connection's mark
@@ -16,6 +16,7 @@ SETS = {
     **walls.SETS,
     "pods": ("set", "type ifname . mark", "each pod's number, as source and as destination of a connection"),
     "earlier": ("set", "type ifname . mark", "numbers a pod had before its connections were to be judged again"),
+    "overfull": ("set", "type ifname", "pods that have more connections than they may, and get no further ones"),
     "self": ("set", "type ifname . ifname", "a pod that reaches itself through a Service"),
     "egress": ("map", "type ifname : verdict", "pods isolated in what they open"),
     "ingress": ("map", "type ifname : verdict", "pods isolated in what they accept"),
@@ -40,6 +41,7 @@ def _judging(side: str, *, here: str, there: str, map_: str, answers: str) -> li
         f"ct state established,related ct direction original {side} . ct mark & {here} @pods accept",
         f"ct state established,related ct direction reply {side} . ct mark & {there} @pods accept",
         "iifname . oifname @self accept",
+        f"ct state new ct mark 0 {side} @overfull goto overfull",
         f"ct direction reply {side} . ct mark & {there} @earlier goto {answers}",
         *_by_class(side, map_, counter=f"{map_}-drops"),
     ]
@@ -52,6 +54,7 @@ def _by_class(side: str, map_: str, *, counter: str) -> list[str]:
 
 
 CHAINS: Mapping[str, Sequence[str]] = {
+    "overfull": logged_drop("flock overfull", "overfull"),
     "answers-from": [*_by_class("iifname", "ingress-replies", counter="ingress-drops"), "accept"],
     "answers-to": [*_by_class("oifname", "egress-replies", counter="egress-drops"), "accept"],
     "egress": [
@@ -71,6 +74,11 @@ BIND_CHAINS: Mapping[str, Sequence[str]] = {
         'iifname "flock*" ct direction reply iifname vmap @bind-destination',
         'oifname "flock*" ct direction original oifname vmap @bind-destination',
         'oifname "flock*" ct direction reply oifname vmap @bind-source',
+    ],
+    # What a pod opens to the node is judged by nobody, but counts among its connections.
+    "bind-input": [
+        "type filter hook input priority filter + 1; policy accept;",
+        'iifname "flock*" ct direction original iifname vmap @bind-source',
     ],
 }
 

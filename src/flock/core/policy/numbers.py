@@ -30,6 +30,7 @@ class Numbered(msgspec.Struct, frozen=True):
 class PodNumbers(msgspec.Struct, frozen=True):
     source: Numbered
     destination: Numbered
+    overfull: bool = False  # more connections carry them than may
 
     def on(self, direction: Direction) -> Numbered:
         """Connections a policy of this direction judges carry these."""
@@ -69,6 +70,13 @@ class Numbers:
             self._set(interface, direction, Numbered(old.current, tuple(n for n in old.earlier if n not in numbers)))
         still = {number for pod in self._known.values() for number in pod.all()}
         self._taken -= set(numbers) - still
+
+    def limit(self, interface: str, *, overfull: bool) -> None:
+        self._known[interface] = msgspec.structs.replace(self.of(interface), overfull=overfull)
+
+    def flows(self, by_number: Mapping[int, int]) -> dict[str, int]:
+        """How many connections each pod has, of those that carry each number."""
+        return {i: sum(by_number.get(n, 0) for n in set(pod.all())) for i, pod in self._known.items()}
 
     def release(self, interface: str) -> None:
         """The pod is gone."""

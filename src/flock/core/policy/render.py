@@ -122,6 +122,13 @@ class Ruleset:
             self._numbers.retire(interface, numbers)
         return self.transaction(Change(subjects=tuple(self._subjects[i] for i in fewer)))
 
+    def limit(self, overfull: Collection[str]) -> Transaction:
+        """No further connections for these pods, by interface, and again for all others."""
+        changed = [i for i, numbers in self._numbered.items() if numbers.overfull != (i in overfull)]
+        for interface in changed:
+            self._numbers.limit(interface, overfull=interface in overfull)
+        return self.transaction(Change(subjects=tuple(self._subjects[i] for i in changed)))
+
     def expected(self, compiled: Compiled) -> Expected:
         """For comparing with what is in the kernel."""
         fixed = {**layout.CHAINS, **layout.BIND_CHAINS, **walls.chains(antispoofing=self._antispoofing)}

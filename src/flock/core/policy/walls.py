@@ -41,6 +41,7 @@ _WALLS: Chains = {
     "to-node": [
         "type filter hook input priority filter; policy accept;",
         'iifname != "flock*" accept',
+        "ct state new ct mark 0 iifname @overfull goto overfull",
         "tcp dport 179 goto walled",
         f"udp dport {BFD_PORTS} goto walled",
         "meta l4proto 89 goto walled",  # OSPF, whose name only a file in /etc knows

@@ -30,7 +30,8 @@ DRAIN = 200
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):
-    """`what`: ingress or egress (policy), spoofed (anti-spoofing), walled (never for or from a pod).  `policies`
+    """`what`: ingress or egress (policy), spoofed (anti-spoofing), walled (never for or from a pod), overfull
+    (the pod has too many connections).  `policies`
     isolate the pod, as in the class's comment.  Interfaces are indexes, 0 where there is none; the pod is behind
     `outdev` for ingress and for what the node sends, else `indev`."""
 

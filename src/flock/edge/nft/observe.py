@@ -27,6 +27,7 @@ class Counted(msgspec.Struct, frozen=True):
     egress: int = 0
     spoofed: int = 0
     walled: int = 0
+    overfull: int = 0
     spoofed_arp: int = 0
 
 
@@ -78,9 +79,12 @@ def numbers(socket: NftSocket) -> dict[str, PodNumbers]:
     current, earlier = _numbers(socket, "pods"), _numbers(socket, "earlier")
     found = {}
     for name in {name for name, _ in current}:
-        sides = [(side, sorted(earlier.get((name, side), ()))) for side in (SOURCE, DESTINATION)]
-        if all((name, side) in current for side, _ in sides):
-            found[name] = PodNumbers(*(Numbered(current[name, side][0], tuple(had)) for side, had in sides))
+        if all((name, side) in current for side in (SOURCE, DESTINATION)):
+            source, destination = (
+                Numbered(current[name, side][0], tuple(sorted(earlier.get((name, side), ()))))
+                for side in (SOURCE, DESTINATION)
+            )
+            found[name] = PodNumbers(source, destination)
     return found
 
 

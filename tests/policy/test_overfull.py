@@ -1,0 +1,77 @@
+"""A pod that has more connections than it may gets no further ones, and keeps those it has."""
+
+import socket
+
+import pytest
+from playground import FAMILIES, Playground, compiled, interface, received, subject
+
+from flock.core.policy.compiled import Change
+from flock.edge.nft import observe
+from flock.edge.nft.connections import flows_by_number
+
+NODE = {"6": "2001:db8:ff::1", "4": "198.51.100.1"}
+STATE = compiled([subject(1), subject(2)], [])
+
+
+def limit(ground: Playground, *pods: int) -> None:
+    transaction = ground.ruleset.limit([interface(n) for n in pods])
+    assert not transaction.script, "no `nft` is started for it"
+    ground.do(lambda nft: nft.apply(transaction))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_overfull_pod_opens_and_takes_no_further_connections(ground: Playground, family: str) -> None:
+    ground.load(STATE)
+    server, client = ground.udp(0, family, 80), ground.udp(1, family)
+    client.sendto(b"x", (ground.at(0, family), 80))
+    assert received(server)
+    limit(ground, 1)
+    client.sendto(b"x", (ground.at(0, family), 80))
+    assert received(server), "what it has goes on"
+    assert not ground.reaches(1, 0, family, 81) and not ground.reaches(0, 1, family, 81)
+    assert not ground.reaches(2, 1, family, 81) and not ground.connects(1, 2, family, 81)
+    assert ground.reaches(2, 0, family, 81) and ground.reaches(0, 2, family, 81), "others are not concerned"
+    assert ground.do(lambda nft: nft.ask(observe.dropped)).overfull >= 4
+    limit(ground)
+    assert ground.reaches(1, 0, family, 81) and ground.reaches(0, 1, family, 81)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_node_reaches_an_overfull_pod_which_opens_nothing_to_the_node(ground: Playground, family: str) -> None:
+    ground.load(STATE)
+    limit(ground, 1)
+    with ground.node.inside():
+        kind = socket.AF_INET6 if family == "6" else socket.AF_INET
+        node = ground.keep(socket.socket(kind, socket.SOCK_DGRAM))
+    node.settimeout(0.2)
+    node.bind(("::" if family == "6" else "0.0.0.0", 80))
+    pod = ground.udp(1, family, 80)
+    pod.sendto(b"x", (NODE[family], 80))
+    assert not received(node)
+    node.sendto(b"x", (ground.at(1, family), 80))
+    assert received(pod), "probes go on"
+    pod.sendto(b"x", (NODE[family], 80))
+    assert received(node), "and are answered"
+
+
+def test_it_survives_that_everything_is_made_anew_and_goes_with_the_pod(ground: Playground) -> None:
+    ground.load(STATE)
+    limit(ground, 1)
+    ground.load(STATE)
+    assert ground.do(lambda nft: nft.ask(observe.observe)) == ground.ruleset.expected(STATE)
+    assert not ground.reaches(1, 0, "6") and ground.reaches(2, 0, "6")
+    ground.change(Change(removed_subjects=(interface(1),)))
+    ground.change(Change(subjects=(subject(1),)))
+    assert ground.reaches(1, 0, "6")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_connections_are_counted_for_both_their_pods_and_with_the_node_too(ground: Playground, family: str) -> None:
+    ground.load(STATE)
+    client = ground.udp(1, family)
+    for port in range(1000, 1010):
+        client.sendto(b"x", (ground.at(2, family), port))
+        client.sendto(b"x", (NODE[family], port))
+    with ground.node.inside():
+        flows = ground.numbers.flows(flows_by_number())
+    assert flows == {interface(1): 20, interface(2): 10}
