@@ -57,6 +57,20 @@ def networks(blocks: Iterable[Block], *, bound: int) -> tuple[Network, ...]:
     return tuple(found)
 
 
+def spans(networks: Iterable[Network]) -> Iterator[str]:
+    """Disjoint networks of one family, sorted, in as few words as possible: `10.0.0.0/8`, `10.1.0.1-10.1.0.9`.
+
+    Exceptions cut a block into many networks, which are still no more ranges than there are exceptions."""
+    joined: list[tuple[Network, Network]] = []
+    for network in networks:
+        if joined and int(joined[-1][1].broadcast_address) + 1 == int(network.network_address):
+            joined[-1] = joined[-1][0], network
+        else:
+            joined.append((network, network))
+    for first, last in joined:
+        yield str(first) if first == last else f"{first.network_address}-{last.broadcast_address}"
+
+
 def _range(network: Network) -> Range:
     return int(network.network_address), int(network.broadcast_address)
 

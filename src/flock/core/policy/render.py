@@ -42,7 +42,7 @@ from flock.core.policy.elements import (
     statements,
 )
 from flock.core.policy.numbers import Numbers, PodNumbers
-from flock.core.policy.rules import Class, policy_lines, version_of
+from flock.core.policy.rules import Class, policy_chains, version_of
 from flock.core.policy.uses import Pod, PolicyChain, Uses
 
 Audience = tuple[GroupId | None, NamedPort]
@@ -80,6 +80,7 @@ class Ruleset:
         self._audiences: set[Audience] = set()
         self._classes: Counter[Class] = Counter()  # how many pods are in each
         self._chains: Counter[PolicyChain] = Counter()  # how many classes jump to each
+        self._parts: dict[PolicyChain, tuple[str, ...]] = {}  # the names of a policy's chains
         self._rules: dict[str, int] = {}  # by chain, without the fixed ones
 
     def full(self, compiled: Compiled, existing: layout.Existing | None) -> str:
@@ -175,20 +176,25 @@ class Ruleset:
 
     def _define(self, policies: Collection[PolicyChain], classes: Collection[Class]) -> list[str]:
         """Chains of policies, new or anew, and of new classes; all are named before the first jump to one."""
-        chains = [
-            (names.policy_chain(kind, key), names.comment("/".join(key)), policy_lines(self._policies.get(key), kind))
-            for kind, key in sorted(policies)
-        ]
+        chains, stale = [], []
+        for kind, key in sorted(policies):
+            made = policy_chains(self._policies.get(key), kind, key)
+            stale += [name for name in self._parts.get((kind, key), ()) if name not in made]
+            self._parts[kind, key] = tuple(made)
+            chains += [(name, names.comment("/".join(key)), rules) for name, rules in made.items()]
         chains += [(c.chain, c.comment, c.lines()) for c in sorted(classes)]
         lines = [f'add chain {TABLE} {name} {{ comment "{text}"; }}' for name, text, _ in chains]
         lines += [f"flush chain {TABLE} {name}" for name, _, _ in chains if name in self._rules]
         for name, _, rules in chains:
             lines += [f"add rule {TABLE} {name} {rule}" for rule in rules]
             self._rules[name] = len(rules)
-        return lines
+        for name in stale:
+            del self._rules[name]
+        return lines + [f"delete chain {TABLE} {name}" for name in stale]
 
     def _gone(self, classes: Collection[Class], policies: Collection[PolicyChain]) -> list[str]:
-        gone = [c.chain for c in sorted(classes)] + [names.policy_chain(kind, key) for kind, key in sorted(policies)]
+        gone = [c.chain for c in sorted(classes)]
+        gone += [name for chain in sorted(policies) for name in self._parts.pop(chain)]
         for name in gone:
             del self._rules[name]
         return gone

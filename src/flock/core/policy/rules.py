@@ -3,6 +3,9 @@
 The same rules come in two views.  Usually a packet is judged as the first of its connection: the peer of an ingress
 rule is the source, the port the destination's.  Where a connection is to be judged again and only its answers are seen,
 the rules are read backwards: the peer of an ingress rule is where the answer goes, the port where it comes from.
+
+Peers are matched once and ports once: where a rule has several of both, each peer jumps to a chain with the ports, so
+that a policy comes to as many lines as it has entries, and never to their product.
 """
 
 from collections.abc import Iterator
@@ -10,10 +13,12 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from flock.core.policy import names
+from flock.core.policy.blocks import spans
 from flock.core.policy.compiled import Address, CompiledPolicy, Direction, PolicyKey, PortRange, Rule, named_audiences
 from flock.core.policy.drops import logged_drop
 
 Kind = Literal["ingress", "egress", "ingress-replies", "egress-replies"]
+FEW = 4  # lines that may stay together where a chain for the ports would only be one jump more
 REPLIES: dict[Direction, Kind] = {"ingress": "ingress-replies", "egress": "egress-replies"}
 
 
@@ -55,30 +60,37 @@ class Class(NamedTuple):
         return [*jumps, *logged_drop(names.log_prefix(direction, self.policies), f"{direction}-drops")]
 
 
-def policy_lines(policy: CompiledPolicy | None, kind: Kind) -> list[str]:
-    view = VIEWS[kind]
-    rules = getattr(policy, view.direction) or ()
-    return [
-        f'{match} accept comment "{view.direction} rule {position}"'.lstrip()
-        for position, rule in enumerate(rules)
-        for match in _matches(rule, view)
-    ]
+def policy_chains(policy: CompiledPolicy | None, kind: Kind, key: PolicyKey) -> dict[str, list[str]]:
+    """The policy's chain, which is first, and those of its rules that have one for their ports."""
+    view, chain = VIEWS[kind], names.policy_chain(kind, key)
+    found: dict[str, list[str]] = {chain: []}
+    for position, rule in enumerate(getattr(policy, view.direction) or ()):
+        comment = f'comment "{view.direction} rule {position}"'
+        peers, ports = list(_peers(rule, view.peer)), list(_port_matches(rule, view))
+        if min(len(peers), len(ports)) > 1 and len(peers) * len(ports) > FEW:
+            found[f"{chain}/{position}"] = [f"{port} accept {comment}" for port in ports]
+            found[chain] += [f"{peer} jump {chain}/{position} {comment}" for peer in peers]
+        else:
+            both = (" ".join(filter(None, (peer, port))) for peer in peers for port in ports)
+            found[chain] += [f"{match} accept {comment}".lstrip() for match in both]
+        found[chain] += [f"{match} accept {comment}" for match in _named_destinations(rule, view)]
+    return found
 
 
-def _matches(rule: Rule, view: View) -> Iterator[str]:
-    ports = [""] if rule.any_port else list(_ports(rule.ports, view.port))
-    if view.direction == "ingress":
-        ports += [
-            f"{view.own} . {port.protocol.lower()} {view.port} @{names.port_set(None, port, 0)}" for port in rule.named
-        ]
-    for peer in _peers(rule, view.peer):
-        for match in ports:
-            yield f"{peer} {match}".strip()
-    if view.direction == "egress":
-        for group, port in named_audiences(rule, "egress"):
-            for ip, version in (("ip6", 6), ("ip", 4)):
-                where = f"{ip} {view.server} . {port.protocol.lower()} {view.port}"
-                yield f"{where} @{names.port_set(group, port, version)}"
+def _port_matches(rule: Rule, view: View) -> Iterator[str]:
+    if rule.any_port:
+        yield ""
+    yield from _ports(rule.ports, view.port)
+    for port in rule.named if view.direction == "ingress" else ():
+        yield f"{view.own} . {port.protocol.lower()} {view.port} @{names.port_set(None, port, 0)}"
+
+
+def _named_destinations(rule: Rule, view: View) -> Iterator[str]:
+    """Peer and port at once."""
+    for group, port in named_audiences(rule, "egress") if view.direction == "egress" else ():
+        for ip, version in (("ip6", 6), ("ip", 4)):
+            where = f"{ip} {view.server} . {port.protocol.lower()} {view.port}"
+            yield f"{where} @{names.port_set(group, port, version)}"
 
 
 def _peers(rule: Rule, field: str) -> Iterator[str]:
@@ -93,7 +105,7 @@ def _peers(rule: Rule, field: str) -> Iterator[str]:
         if any(block.prefixlen == 0 for block in blocks):
             yield f"meta nfproto ipv{version}"
         elif blocks:
-            yield f"{ip} {field} {{ {', '.join(map(str, blocks))} }}"
+            yield f"{ip} {field} {{ {', '.join(spans(blocks))} }}"
 
 
 def _ports(ranges: tuple[PortRange, ...], field: str) -> Iterator[str]:
