@@ -40,6 +40,7 @@ log = logging.getLogger("policy")
 LOOK_EVERY = 120.0  # a comparison of everything that is in force; events tell most of what happens between
 COUNT_EVERY = 30.0  # how old the number of dropped packets may be
 RETRY = 1.0
+TURNS = 20  # that an ADD waits for its own namespace's policies, should they be so many or change so often
 REMEMBERED_DROPS = 1000
 
 
@@ -83,7 +84,7 @@ class Policies:
         KernelRefused if that cannot be done: then it must not come up."""
         self._set_local(allocation, pod)
         try:
-            await self._in_force()
+            await self._in_force_with(allocation.namespace)
         except FlockError as error:
             self.index.drop_local(host_name(allocation))
             raise KernelRefused(
@@ -184,6 +185,16 @@ class Policies:
             self._transacting = asyncio.get_running_loop().create_task(self._transact())
         await done
 
+    async def _in_force_with(self, namespace: str) -> None:
+        """The same, and all that is known of the namespace, which may have changed more than its share of late."""
+        for _ in range(TURNS):
+            await self._in_force()
+            wait = self._intake.lags(namespace)
+            if wait is None:
+                return
+            await asyncio.sleep(wait)
+        raise KernelRefused(f"policies of namespace {namespace} change faster than they can be put into force")
+
     async def _transact(self) -> None:
         """One transaction for all who wait; those who come meanwhile get the next one."""
         await asyncio.sleep(0)  # callers of the same turn of the loop share it
@@ -215,7 +226,7 @@ class Policies:
     async def _apply(self) -> None:
         if self._rules is None or self._nft is None:
             raise KernelRefused("the first full picture of the cluster is not known yet")
-        self._intake.take_changes()
+        started, namespaces = time.monotonic(), self._intake.take_changes()
         change = self.index.commit()
         if self._behind:
             await self._nft.replace(self._rules, self.index.compiled)
@@ -226,6 +237,9 @@ class Policies:
         self._behind = False
         self.problem = ""
         self.transactions += 1
+        self._intake.charge(namespaces, time.monotonic() - started)
+        if (wait := self._intake.next_turn()) is not None:
+            asyncio.get_running_loop().call_later(wait, self._dirty.set)
         await self._intake.settle()
         if self._limited != self._overfull:
             self._limited = self._overfull
@@ -291,7 +305,7 @@ class Policies:
         """What is refused, why, and what is in force in its place."""
         found = {}
         for key, problem in self.index.problems.items():
-            closed = self.index.policies[key].compiled.closed
+            closed = self.index.is_closed(key)
             instead = "the pods it selects are isolated" if closed else "its last good version stays in force"
             found[f"NetworkPolicy {'/'.join(key)}"] = f"{problem}; {instead}"
         return found
@@ -299,7 +313,7 @@ class Policies:
     @property
     def closed(self) -> int:
         """How many of those that are refused have no good version."""
-        return sum(bool(self.index.policies[key].compiled.closed) for key in self.index.problems)
+        return sum(map(self.index.is_closed, self.index.problems))
 
     def _start_listening(self) -> None:
         try:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from policy_world import HTTP, Model, addresses, labelled, local, parts, plain, pod, policy
 
-from flock.core.policy.compiled import ALL_PODS, Change, GroupId, NamedPort, Verdicts
+from flock.core.policy.compiled import ALL_PODS, Change, GroupId, NamedPort, Verdicts, everything
 from flock.core.policy.index import PolicyIndex
 
 NOTHING = Change()
@@ -64,7 +64,7 @@ def test_a_pod_that_no_policy_selects_is_a_subject_that_is_not_isolated() -> Non
 
 
 def test_a_policy_comes_with_the_first_subject_it_selects_and_goes_with_the_last(node: Node) -> None:
-    change = node.full()
+    change = everything(node.compiled)
     assert [compiled.key for compiled in change.policies] == [KEY]
     assert [membership.group for membership in change.added] == [B]
     node.drop_local("flock-x-a")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from policy_world import Model, addresses, labelled, local, parts, plain, pod, policy
 
-from flock.core.policy.compiled import Verdicts
+from flock.core.policy.compiled import Verdicts, everything
 from flock.core.policy.index import PolicyIndex
 
 NAMESPACES, APPS, REPLICAS = 50, 20, 10
@@ -121,7 +121,7 @@ def test_a_namespace_event_compares_only_its_own_pods(cluster: PolicyIndex) -> N
 
 def test_the_full_change_is_all_there_is(cluster: PolicyIndex) -> None:
     model = Model()
-    model.apply(cluster.full())
+    model.apply(everything(cluster.compiled))
     assert plain(model) == plain(cluster.compiled)
     assert len(model.subjects) == NAMESPACES * APPS
     assert all(subject.verdicts.ingress for subject in model.subjects.values())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from policy_world import Model, addresses, plain, policy
 
-from flock.core.policy.compiled import Change, GroupId, NamedPort, PolicyKey
+from flock.core.policy.compiled import Change, GroupId, NamedPort, PolicyKey, everything
 from flock.core.policy.facts import Local, LocalPod, PodFacts, Ports
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.parse import PeerSelector
@@ -140,7 +140,7 @@ class World:
         assert self.index.commit() == Change()
         assert plain(self.model) == plain(self.index.compiled)
         full = Model()
-        full.apply(self.index.full())
+        full.apply(everything(self.index.compiled))
         assert plain(full) == plain(self.model)
         assert plain(self.from_scratch().compiled) == plain(self.model)
         self.check_by_hand()

@@ -87,6 +87,12 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
         return self.ingress if direction == "ingress" else self.egress
 
 
+def closed_form(policy: CompiledPolicy, reason: str) -> CompiledPolicy:
+    """It isolates whom it isolates and allows nothing."""
+    closed = {field: None if getattr(policy, field) is None else () for field in DIRECTIONS}
+    return msgspec.structs.replace(policy, **closed, closed=reason)
+
+
 def named_audiences(rule: Rule, direction: Direction) -> tuple[tuple[GroupId | None, NamedPort], ...]:
     """The NamedMemberships a rule's named ports mean; behind an ipBlock a named port matches nothing in egress."""
     groups: tuple[GroupId | None, ...] = (None,)
@@ -164,3 +170,20 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     added_named: tuple[NamedMembership, ...] = ()
     dropped_named: tuple[NamedMembership, ...] = ()
     removed_named: tuple[tuple[GroupId | None, NamedPort], ...] = ()
+
+
+def everything(compiled: Compiled) -> Change:
+    """What takes an empty kernel there."""
+    named = sorted(compiled.named.items(), key=lambda item: audience_order(item[0]))
+    return Change(
+        policies=tuple(policy for _, policy in sorted(compiled.policies.items())),
+        subjects=tuple(subject for _, subject in sorted(compiled.subjects.items())),
+        added=tuple(Membership(group, frozenset(a)) for group, a in sorted(compiled.groups.items())),
+        added_named=tuple(NamedMembership(*audience, frozenset(endpoints)) for audience, endpoints in named),
+    )
+
+
+def audience_order(audience: tuple[GroupId | None, NamedPort]) -> tuple[bool, GroupId, NamedPort]:
+    """A key for sorting: this node's own pods first."""
+    group, port = audience
+    return (group is not None, group or ALL_PODS, port)

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from flock.core.policy.budget import Budgets
 from flock.core.policy.compiled import (
     ALL_PODS,
     Change,
@@ -27,12 +28,13 @@ from flock.core.policy.compiled import (
     PolicyKey,
     Subject,
     Verdicts,
+    closed_form,
 )
 from flock.core.policy.facts import Local, LocalPod, PodFacts, same_pod
 from flock.core.policy.labels import Effort, Labels, Objects, Selectors
 from flock.core.policy.parse import EVERYTHING, ParsedPolicy, PeerSelector, read_policy
 from flock.core.policy.peers import Peers
-from flock.core.policy.rosters import Audience, Rosters, audience_order, audiences, memberships, named_memberships
+from flock.core.policy.rosters import Audience, Rosters, audiences
 
 PodKey = tuple[str, str]  # namespace, name
 EVERY_POD = PeerSelector(EVERYTHING, EVERYTHING)
@@ -51,6 +53,7 @@ class PolicyIndex:
         self._labelled: Objects[str] = Objects()  # interfaces by label
         self._rosters = Rosters()
         self._peers = Peers(self._rosters, self.effort)
+        self._budgets = Budgets()
         self._users: dict[PolicyKey, int] = {}  # subjects whose verdicts name the policy
         self._touched_subjects: set[str] = set()
         self._touched_policies: set[PolicyKey] = set()
@@ -62,7 +65,11 @@ class PolicyIndex:
     @property
     def problems(self) -> Mapping[PolicyKey, str]:
         """Policies whose latest version is refused, and why.  In force is an older good one, else the closed form."""
-        return self._problems
+        return {**self._problems, **self._budgets.problems}
+
+    def is_closed(self, key: PolicyKey) -> bool:
+        """Is the policy in force, or would it be, only as its closed form?"""
+        return bool(self._in_use.get(key, self._policies[key].compiled).closed)
 
     @property
     def policies(self) -> Mapping[PolicyKey, ParsedPolicy]:
@@ -76,17 +83,13 @@ class PolicyIndex:
     def locals(self) -> Mapping[str, Local]:
         return self._locals
 
+    def is_here(self, pod: PodKey) -> bool:
+        return pod in self._interfaces
+
     @property
     def compiled(self) -> Compiled:
         """As of the last commit, for reading before the next event."""
-        groups: dict[Any, Any] = {}
-        named: dict[Any, Any] = {}
-        for (group, port), entries in self._rosters.all():
-            if port is None:
-                groups[group] = entries.keys()
-            else:
-                named[group, port] = entries.keys()
-        return Compiled(subjects=self._subjects, policies=self._in_use, groups=groups, named=named)
+        return Compiled(subjects=self._subjects, policies=self._in_use, **self._rosters.members())
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -255,7 +258,7 @@ class PolicyIndex:
         self._touched_subjects.clear()
         policies, removed_policies = self._commit_policies()
         settled = self._rosters.settle()
-        for group, port in settled.removed:
+        for group, port in (*settled.removed, *settled.untold):
             if group is not None:
                 self._peers.forget(group, port)
         return Change(
@@ -263,24 +266,7 @@ class PolicyIndex:
             removed_policies=tuple(removed_policies),
             subjects=tuple(subjects),
             removed_subjects=tuple(removed_subjects),
-            added=memberships(settled.added),
-            dropped=memberships(settled.dropped),
-            removed_groups=tuple(sorted(g for g, port in settled.removed if g is not None and port is None)),
-            added_named=named_memberships(settled.added),
-            dropped_named=named_memberships(settled.dropped),
-            removed_named=tuple(
-                sorted(((g, port) for g, port in settled.removed if port is not None), key=audience_order)
-            ),
-        )
-
-    def full(self) -> Change:
-        """What takes an empty kernel to the state of the last commit."""
-        everyone = {audience: frozenset(entries) for audience, entries in self._rosters.all()}
-        return Change(
-            policies=tuple(policy for _, policy in sorted(self._in_use.items())),
-            subjects=tuple(subject for _, subject in sorted(self._subjects.items())),
-            added=memberships(everyone),
-            added_named=named_memberships(everyone),
+            **settled.fields(),
         )
 
     def _subject(self, interface: str) -> Subject | None:
@@ -316,30 +302,46 @@ class PolicyIndex:
 
     def _commit_policies(self) -> tuple[list[CompiledPolicy], list[PolicyKey]]:
         changed, removed = [], []
-        for key in sorted(self._touched_policies):
+        for key in sorted(self._touched_policies | self._budgets.refused(k[0] for k in self._touched_policies)):
             old = self._in_use.get(key)
             parsed = self._policies[key] if key in self._users else None
-            new = parsed.compiled if parsed else None
-            if new == old:
+            if (parsed.compiled if parsed else None) == old:
                 continue
-            if parsed is None or new is None:
+            self._budgets.put_down(old)
+            if parsed is None:
                 del self._in_use[key]
+                self._budgets.forget(key)
                 removed.append(key)
-            else:
+            elif (new := self._take_up(parsed)) != old:
                 self._in_use[key] = new
                 changed.append(new)
-                self._hold(parsed)
             for audience in audiences(old):
                 self._rosters.release(audience)
         self._touched_policies.clear()
         return changed, removed
 
-    def _hold(self, policy: ParsedPolicy) -> None:
-        for group, port in audiences(policy.compiled):
-            if not self._rosters.hold((group, port)):
-                continue
-            if group is not None:
-                self._peers.follow(group, port, {ALL_PODS: EVERY_POD, **policy.groups})
-                continue
-            for local in self._locals.values():
-                self._rosters.add((None, port), (entry for own, entry in self._own_ports(local) if own == (None, port)))
+    def _take_up(self, policy: ParsedPolicy) -> CompiledPolicy:
+        """With its groups; its closed form where that is more than this node has room for."""
+        if self._budgets.take_up(policy.compiled):
+            held = []
+            for audience in audiences(policy.compiled):
+                held.append(audience)
+                self._hold(audience, policy)
+                if not self._budgets.count(policy.key, self._rosters.size(audience), pods=len(self._pods)):
+                    break
+            else:
+                return policy.compiled
+            for audience in held:
+                self._rosters.release(audience)
+            self._budgets.put_down(policy.compiled)
+        return closed_form(policy.compiled, self._budgets.problems[policy.key])
+
+    def _hold(self, audience: Audience, policy: ParsedPolicy) -> None:
+        group, port = audience
+        if not self._rosters.hold(audience):
+            return
+        if group is not None:
+            self._peers.follow(group, port, {ALL_PODS: EVERY_POD, **policy.groups})
+            return
+        for local in self._locals.values():
+            self._rosters.add(audience, (entry for own, entry in self._own_ports(local) if own == audience))

@@ -23,6 +23,7 @@ from flock.core.annotations import BOOLEANS, STRICT
 from flock.core.errors import FieldError
 from flock.core.model import REFUSED
 from flock.core.policy.blocks import Block, TooMany, networks, parse_cidr
+from flock.core.policy.budget import POLICY_SETS, sets
 from flock.core.policy.compiled import (
     CompiledPolicy,
     Direction,
@@ -131,6 +132,9 @@ class _Reader:
             egress=rules["egress"] if "Egress" in isolates else None,
             strict=self._strict(metadata),
         )
+        if (needed := sets(compiled)) > POLICY_SETS:
+            each = "2 for a selector, 1 for a port name in ingress, 2 for a port name with a selector in egress"
+            raise self._wrong("spec", f"needs {needed} sets in the kernel, more than {POLICY_SETS}: {each}")
         used = {g for rule in (*(compiled.ingress or ()), *(compiled.egress or ())) for g in rule.peers.groups}
         return ParsedPolicy(self._key, selector, compiled, {g: s for g, s in self._groups.items() if g in used})
 

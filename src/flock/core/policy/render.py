@@ -21,11 +21,11 @@ from flock.core.policy.compiled import (
     Compiled,
     CompiledPolicy,
     GroupId,
-    Membership,
-    NamedMembership,
     NamedPort,
     PolicyKey,
     Subject,
+    audience_order,
+    everything,
     named_audiences,
 )
 from flock.core.policy.content import binding, member_elements, port_elements, subject_elements
@@ -89,14 +89,7 @@ class Ruleset:
         `existing` names that; None where it is of no use, and then a packet may slip through at that moment."""
         self._clear()
         self._numbers.keep_only(compiled.subjects)
-        named = sorted(compiled.named.items(), key=lambda item: _audience_order(item[0]))
-        change = Change(
-            policies=tuple(compiled.policies.values()),
-            subjects=tuple(subject for _, subject in sorted(compiled.subjects.items())),
-            added=tuple(Membership(group, frozenset(a)) for group, a in sorted(compiled.groups.items())),
-            added_named=tuple(NamedMembership(*audience, frozenset(endpoints)) for audience, endpoints in named),
-        )
-        steps = self._take(change, cut=())
+        steps = self._take(everything(compiled), cut=())
         expected = self.expected(compiled)
         tables = layout.tables(
             antispoofing=self._antispoofing, existing=existing, wanted={*expected.rules, *expected.elements}
@@ -212,7 +205,7 @@ class Ruleset:
         for group in sorted(groups - self._groups):
             for version in (6, 4):
                 lines.append(_add_set(names.group_set(group, version), _IP[version], names.group_comment(group)))
-        for whose, port in sorted(audiences - self._audiences, key=_audience_order):
+        for whose, port in sorted(audiences - self._audiences, key=audience_order):
             for version in (0,) if whose is None else (6, 4):
                 type_ = f"{_IP[version]} . inet_service"
                 lines.append(_add_set(names.port_set(whose, port, version), type_, names.port_comment(whose, port)))
@@ -296,11 +289,6 @@ _IP = {6: "ipv6_addr", 4: "ipv4_addr", 0: "ifname"}
 
 def _set_order(element: Element) -> tuple[str, int]:
     return (element.table, _SETS[element.set])
-
-
-def _audience_order(audience: Audience) -> tuple[bool, GroupId, NamedPort]:
-    group, port = audience
-    return (group is not None, group or GroupId("", "", ""), port)
 
 
 def _add_set(name: str, type_: str, comment: str) -> str:

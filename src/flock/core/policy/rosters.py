@@ -5,7 +5,7 @@ two pods may share an anycast address, and one of them leaving takes nothing awa
 its audience; one let go and held again between two commits has not changed at all.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from flock.core.policy.compiled import (
     Membership,
     NamedMembership,
     NamedPort,
+    audience_order,
     named_audiences,
 )
 
@@ -32,6 +33,19 @@ class Settled(msgspec.Struct, frozen=True):
     added: Mapping[Audience, frozenset[Entry]]
     dropped: Mapping[Audience, frozenset[Entry]]
     removed: tuple[Audience, ...]
+    untold: tuple[Audience, ...]  # gone before anybody heard of them
+
+    def fields(self) -> dict[str, Any]:
+        """Of a Change."""
+        gone = [(group, port) for group, port in self.removed if port is not None]
+        return {
+            "added": memberships(self.added),
+            "dropped": memberships(self.dropped),
+            "removed_groups": tuple(sorted(g for g, port in self.removed if g is not None and port is None)),
+            "added_named": named_memberships(self.added),
+            "dropped_named": named_memberships(self.dropped),
+            "removed_named": tuple(sorted(gone, key=audience_order)),
+        }
 
 
 class _Roster:
@@ -57,6 +71,9 @@ class Rosters:
 
     def __contains__(self, audience: Audience) -> bool:
         return audience in self._rosters
+
+    def size(self, audience: Audience) -> int:
+        return len(self._rosters[audience].counts)
 
     def hold(self, audience: Audience) -> bool:
         """True if the roster is new: then it is the caller's to fill."""
@@ -90,12 +107,14 @@ class Rosters:
 
     def settle(self) -> Settled:
         """What changed since the last time.  Rosters nobody holds are gone after this."""
-        added, dropped, removed = {}, {}, []
+        added, dropped = {}, {}
+        removed: list[Audience] = []
+        untold: list[Audience] = []
         for audience in self._touched:
             roster = self._rosters[audience]
             if not roster.holders:
                 del self._rosters[audience]
-                removed.append(audience)
+                (removed if roster.shown else untold).append(audience)
                 continue
             joined, left = roster.changes()
             if joined or not roster.shown:
@@ -104,11 +123,13 @@ class Rosters:
                 dropped[audience] = left
             roster.shown = True
         self._touched.clear()
-        return Settled(added, dropped, tuple(removed))
+        return Settled(added, dropped, tuple(removed), tuple(untold))
 
-    def all(self) -> Iterator[tuple[Audience, dict[Entry, int]]]:
-        """Every audience with its entries; read only."""
-        return ((audience, roster.counts) for audience, roster in self._rosters.items())
+    def members(self) -> dict[str, Any]:
+        """The fields of Compiled that say who is behind each group and named port."""
+        groups = {group: roster.counts.keys() for (group, port), roster in self._rosters.items() if port is None}
+        named = {of: roster.counts.keys() for of, roster in self._rosters.items() if of[1] is not None}
+        return {"groups": groups, "named": named}
 
 
 def audiences(policy: CompiledPolicy | None) -> set[Audience]:
@@ -130,10 +151,4 @@ def memberships(entries: Mapping[Audience, frozenset[Entry]]) -> tuple[Membershi
 
 def named_memberships(entries: Mapping[Audience, frozenset[Entry]]) -> tuple[NamedMembership, ...]:
     found = (NamedMembership(g, port, members) for (g, port), members in entries.items() if port is not None)  # type: ignore[arg-type]
-    return tuple(sorted(found, key=lambda named: audience_order((named.group, named.port))))
-
-
-def audience_order(audience: Audience) -> tuple[Any, ...]:
-    """A key for sorting: this node's own pods first."""
-    group, port = audience
-    return (False, port) if group is None else (True, group, port)
+    return tuple(sorted(found, key=lambda n: audience_order((n.group, n.port))))

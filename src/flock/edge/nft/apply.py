@@ -7,6 +7,7 @@ never leaves the node's network namespace as the kernel threads do.  One after t
 
 import asyncio
 import contextlib
+import resource
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from flock.edge.nft.watch import Watch
 
 T = TypeVar("T")
 PATIENCE = 60  # seconds for one script; the largest takes two
+MEMORY = 2 << 30  # bytes for one: ten times what the largest needs, and less than would take others' memory away
 
 
 class Nft:
@@ -56,6 +58,8 @@ class Nft:
                 raise KernelRefused(f"cannot run {self._program}: {error.strerror}", errno=error.errno or 0) from None
             if self._watch is not None:
                 self._watch.ours(process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
             try:
                 _, said = await asyncio.wait_for(process.communicate(script.encode()), PATIENCE)
             except BaseException as error:

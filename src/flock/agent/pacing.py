@@ -1,0 +1,42 @@
+"""Whose changes wait: nobody's edits keep the kernel from others for long.
+
+Changing chains takes ten milliseconds and more, and an ADD that comes meanwhile waits for it.  So a namespace whose
+changes have taken more than its share of the time is not taken in again until it has caught up; what it changed
+meanwhile is then one change.  Nobody who edits by hand, or applies some hundred policies at once, notices.
+"""
+
+from collections.abc import Callable, Collection
+
+SHARE = 0.2  # of the time, over a while: ADDs then meet others' changes one time in five
+CREDIT = 0.5  # seconds that can be taken at once: a thousand small policies, or fifty edits one after the other
+
+
+class Pacing:
+    """`clock` in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._balances: dict[str, tuple[float, float]] = {}  # by namespace: seconds left, as of when
+
+    def charge(self, namespaces: Collection[str], seconds: float) -> None:
+        """Their changes, together, took so long."""
+        now = self._clock()
+        for namespace in namespaces:
+            self._balances[namespace] = self._balance(namespace, now) - seconds / len(namespaces), now
+        full = [name for name in self._balances if self._balance(name, now) >= CREDIT]
+        for namespace in full:
+            del self._balances[namespace]
+
+    def wait(self, namespace: str) -> float:
+        """Seconds until the namespace's changes are taken in again; 0 for nearly everybody."""
+        if namespace not in self._balances:
+            return 0.0
+        return max(0.0, -self._balance(namespace, self._clock()) / self._share())
+
+    def _balance(self, namespace: str, now: float) -> float:
+        left, then = self._balances.get(namespace, (CREDIT, now))
+        return min(CREDIT, left + (now - then) * self._share())
+
+    def _share(self) -> float:
+        """All who have used up some of their credit lately have one between them."""
+        return SHARE / max(1, len(self._balances))
