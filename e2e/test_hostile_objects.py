@@ -1,6 +1,6 @@
 """Objects that a tenant is free to write, and that every node's agent gets to read.
 
-The tenant may do in its namespace what the API server's own role `edit` allows, and nothing else.
+The tenant may make pods and policies in a namespace of its own, and nothing else.
 """
 
 import json
@@ -80,7 +80,9 @@ def knows_them(watcher: Watcher) -> None:
 def tenant(plane: ControlPlane) -> Iterator[Path]:
     """Somebody with a namespace; its kubeconfig."""
     plane.kubectl("create", "namespace", EVIL)
-    plane.kubectl("create", "rolebinding", TENANT, "--clusterrole=edit", f"--user={TENANT}", f"--namespace={EVIL}")
+    what = "--resource=pods,networkpolicies.networking.k8s.io"
+    plane.kubectl("create", "role", TENANT, "--verb=create", what, f"--namespace={EVIL}")
+    plane.kubectl("create", "rolebinding", TENANT, f"--role={TENANT}", f"--user={TENANT}", f"--namespace={EVIL}")
     if plane.place.attempt(*plane.kubectl_command("get", "sa", "default", f"--namespace={EVIL}")).returncode:
         plane.kubectl("create", "serviceaccount", "default", f"--namespace={EVIL}")
     try:
@@ -118,7 +120,7 @@ def policy(name: str) -> dict[str, Any]:
 
 def pod(name: str) -> dict[str, Any]:
     """On a node that agents see; nobody need run it."""
-    container = {"name": "main", "image": "nobody/runs-it:1"}
+    container = {"name": "main", "image": "nobody/runs-it:1", "imagePullPolicy": "Never"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -69,7 +69,7 @@ class Checker:
             if pod is None:
                 if self._source.requires_pods:
                     rows.append(_row("leak", allocation, "no such pod"))
-            elif allocation.owner_uid and pod.metadata.uid and allocation.owner_uid != pod.metadata.uid:
+            elif not pod.may_be(allocation.owner_uid):
                 rows.append(_row("leak", allocation, f"the pod is another one now (uid {pod.metadata.uid})"))
         return rows
 

@@ -103,7 +103,8 @@ class Policies:
             log.error("could not remove rules pod=%s problem=%s", allocation.pod, error)
 
     def _set_local(self, allocation: Allocation, pod: Pod | None) -> None:
-        pod = pod or self._source.pods.get((allocation.namespace, allocation.pod_name))
+        known = pod or self._source.pods.get((allocation.namespace, allocation.pod_name))
+        pod = known if known and known.may_be(allocation.owner_uid) else None  # a namesake's labels are not the pod's
         # Without its object a pod may be anything; a container that need not have one has no labels.
         unknown = self._source.requires_pods and bool(allocation.pod_name)
         labels = pod.labels if pod else (None if unknown else NO_MAP)

@@ -126,7 +126,7 @@ def _obstacle(
     pod = pods.get((allocation.namespace, allocation.pod_name))
     if pod is None:
         return "the pod is not known"
-    if allocation.owner_uid and pod.metadata.uid and allocation.owner_uid != pod.metadata.uid:
+    if not pod.may_be(allocation.owner_uid):
         return "the pod was replaced by another of its name"
     if not pod.ready:
         return "the pod is not Ready"

@@ -139,6 +139,10 @@ class Pod(msgspec.Struct, frozen=True):
     def terminating(self) -> bool:
         return self.metadata.deletion_timestamp is not None
 
+    def may_be(self, uid: str) -> bool:
+        """False for a namesake: both uids are known, and they differ."""
+        return not uid or not self.metadata.uid or self.metadata.uid == uid
+
 
 class Namespace(msgspec.Struct, frozen=True):
     metadata: Metadata

@@ -161,9 +161,7 @@ class ManifestSource:
         """Never waits: a manifest finished before the call is taken in, and nothing says that another will come."""
         self.refresh()
         pod = self._pods.get((namespace, name))
-        if pod is not None and uid and pod.metadata.uid and uid != pod.metadata.uid:
-            return None
-        return pod
+        return pod if pod is not None and pod.may_be(uid) else None
 
     async def close(self) -> None:
         if self._retry is not None:

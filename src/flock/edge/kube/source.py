@@ -307,4 +307,4 @@ class KubeSource:
 
 def _same_pod(pod: Pod | None, uid: str) -> Pod | None:
     """A pod with another uid than the one asked for is a namesake."""
-    return None if pod is None or (uid and pod.metadata.uid and pod.metadata.uid != uid) else pod
+    return pod if pod is not None and pod.may_be(uid) else None
