@@ -131,8 +131,7 @@ class Intake:
             self._index.drop_policy(key)
             self._last_good.drop(key)
             good = None
-        self._index.set_policy(policy)
-        if key not in self._index.problems:
+        if self._index.set_policy(policy):
             self._last_good.keep(key, policy)
         elif self._index.policies[key].compiled.closed and good is not None:
             self._index.set_policy(good)

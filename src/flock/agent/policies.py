@@ -22,6 +22,7 @@ from flock.agent.intake import Intake
 from flock.agent.nodeview import NodeView
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import NO_MAP, Allocation, Pod
+from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.explain import describe, parse_port, why
 from flock.core.policy.facts import local_pod, pod_ports
 from flock.core.policy.index import PolicyIndex
@@ -304,12 +305,18 @@ class Policies:
     @property
     def problems(self) -> dict[str, str]:
         """What is refused, why, and what is in force in its place."""
-        found = {}
-        for key, problem in self.index.problems.items():
-            closed = self.index.is_closed(key)
-            instead = "the pods it selects are isolated" if closed else "its last good version stays in force"
-            found[f"NetworkPolicy {'/'.join(key)}"] = f"{problem}; {instead}"
-        return found
+        return {
+            f"NetworkPolicy {'/'.join(key)}": self._judgement(key, said) for key, said in self.index.problems.items()
+        }
+
+    def problems_here(self) -> dict[PolicyKey, str]:
+        """The same, of those that isolate a pod of this node."""
+        in_use = self.index.compiled.policies
+        return {key: self._judgement(key, said) for key, said in self.index.problems.items() if key in in_use}
+
+    def _judgement(self, key: PolicyKey, problem: str) -> str:
+        closed = self.index.is_closed(key)
+        return f"{problem}; {'the pods it selects are isolated' if closed else 'its last good version stays in force'}"
 
     @property
     def closed(self) -> int:

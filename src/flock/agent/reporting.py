@@ -14,6 +14,7 @@ from typing import Any
 
 from flock import __version__
 from flock.agent.parts import Parts
+from flock.agent.policyevents import PolicyEvents
 from flock.core.cniargs import CniArgs
 from flock.core.errors import Code, FieldError, FlockError
 from flock.core.nodeconfig.layers import FromNode, effective
@@ -44,6 +45,7 @@ class Reporter:
         self._routing = parts.routing
         self._source = parts.source
         self._policies = parts.policies
+        self._policy_events = PolicyEvents(policies=parts.policies, source=parts.source, writer=writer)
         self._since: dict[str, tuple[str, str]] = {}  # condition -> (status, when it became so)
         self._written: tuple[str, dict[str, Any]] = ("", {})  # the object's uid, and what was written to it
         self._written_at = 0.0
@@ -67,6 +69,7 @@ class Reporter:
         while True:
             try:
                 await self._tell_refusal()
+                await self._policy_events.tell()
                 await self._tell_status()
             except FlockError as error:
                 log.info("could not report problem=%s", error)

@@ -127,7 +127,7 @@ def test_an_object_its_reader_refused_counts_as_refused() -> None:
 
 def test_a_version_that_is_good_takes_the_place_of_the_isolation() -> None:
     index = node_with(policy(REFUSED["prefix too long"]))
-    index.set_policy(policy(GOOD))
+    assert index.set_policy(policy(GOOD)) and not index.problems
     assert [compiled.closed for compiled in index.commit().policies] == [""]
     assert not index.problems
 
@@ -143,7 +143,7 @@ def test_another_refused_version_isolates_what_that_one_selects() -> None:
 def test_a_good_version_stays_in_force_when_bad_ones_follow() -> None:
     index = node_with(policy(GOOD))
     for spec in REFUSED.values():
-        index.set_policy(policy(spec))
+        assert not index.set_policy(policy(spec))
         assert not index.commit().policies
         assert not index.policies[KEY].compiled.closed and KEY in index.problems
 

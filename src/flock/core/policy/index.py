@@ -93,17 +93,18 @@ class PolicyIndex:
 
     # --- events ---------------------------------------------------------------------------------------------
 
-    def set_policy(self, obj: Mapping[str, Any]) -> None:
-        """A version that is refused leaves an earlier good one in force; without one, its closed form is."""
+    def set_policy(self, obj: Mapping[str, Any]) -> bool:
+        """False if this version is refused; then an earlier good one stays in force, else its closed form is."""
         parsed = read_policy(obj)
         known = self._policies.get(parsed.key)
         self._problems.pop(parsed.key, None)
         if reason := parsed.compiled.closed:
             self._problems[parsed.key] = reason
             if known is not None and not known.compiled.closed:
-                return
+                return False
         if parsed != known:
             self._replace_policy(parsed.key, parsed)
+        return not reason
 
     def drop_policy(self, key: PolicyKey) -> None:
         self._problems.pop(key, None)

@@ -32,6 +32,11 @@ class KubeWriter:
         reference = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
         await self._event(reference, namespace, reason, message, "Warning")
 
+    async def policy_event(self, *, namespace: str, name: str, uid: str, message: str) -> None:
+        api, kind = "networking.k8s.io/v1", "NetworkPolicy"
+        reference = {"apiVersion": api, "kind": kind, "namespace": namespace, "name": name, "uid": uid}
+        await self._event(reference, namespace, "FlockPolicyRefused", message, "Warning")
+
     async def config_event(self, *, reason: str, message: str, uid: str = "") -> None:
         reference = {"apiVersion": API_VERSION, "kind": "NodeConfig", "name": self._node, "uid": uid}
         await self._event(reference, "default", reason, message, "Warning")
