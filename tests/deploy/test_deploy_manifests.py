@@ -200,6 +200,14 @@ def test_a_node_to_be_cleared_loses_its_agent_and_keeps_its_bird() -> None:
     assert "affinity" not in pod("flock-bird")
 
 
+@pytest.mark.parametrize("name", DAEMON_SETS)
+def test_memory_is_bounded_and_cpu_is_not(name: str) -> None:
+    """What is over its memory ends and comes back; what waits for CPU holds up everybody's pods."""
+    for container in containers(name).values():
+        assert set(container["resources"]["limits"]) == {"memory"}
+        assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+
+
 def test_all_use_one_image_of_this_version() -> None:
     images = {container["image"] for name in DAEMON_SETS for container in containers(name).values()}
     assert images == {f"localhost/flock:{flock.__version__}"}
