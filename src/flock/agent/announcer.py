@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from flock.agent.rights import Rights
 from flock.core.announcing import Claim, Via, claims, desired, leaving
 from flock.core.errors import FlockError, KernelRefused
 from flock.edge.kernel.announce import Changes
+from flock.edge.kernel.podlink import packed
 from flock.edge.kernel.threads import Kernel
 from flock.edge.source import Source
 
@@ -105,6 +106,7 @@ class Announcer:
 
         try:
             changes = await self._kernel.announce(wanted, leaving=going, indexes=indexes, lingers=lingers)
+            await self._replace_originals(indexes)
         except (FlockError, OSError) as error:
             self._complain(str(error))
             return False
@@ -116,6 +118,17 @@ class Announcer:
         _tell(changes)
         self._remember_withdrawn(changes.withdrawn, now)
         return not changes.refused
+
+    async def _replace_originals(self, indexes: Mapping[str, int]) -> None:
+        """Where the original flock led to what its pods carry, now that ours says who is announced."""
+        carriers: dict[bytes, list[int]] = {}
+        for allocation in self._attachments.store.entries.values():
+            if allocation.is_adopted and allocation.host_interface in indexes:
+                for address in (*allocation.anycast, *allocation.addresses):
+                    carriers.setdefault(packed(address), []).append(indexes[allocation.host_interface])
+        if carriers and self._picture_complete:
+            for gone in await self._kernel.remove_originals(carriers):
+                log.info("removed the original's route address=%s", ip_address(gone))
 
     def _still_leaving(self, found: dict[str, tuple[Via, ...]]) -> dict[str, tuple[Via, ...]]:
         """Those whose time is not over; look again when it is."""
@@ -211,5 +224,5 @@ def _tell(changes: Changes) -> None:
     for verb, addresses in (("announced", changes.announced), ("changed", changes.changed)):
         for address in addresses:
             log.info("%s address=%s", verb, address)
-    for packed in changes.withdrawn:
-        log.info("withdrew address=%s", ip_address(packed))
+    for withdrawn in changes.withdrawn:
+        log.info("withdrew address=%s", ip_address(withdrawn))

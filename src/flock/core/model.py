@@ -48,6 +48,11 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.namespace}/{self.pod_name}" if self.pod_name else self.container_id
 
     @property
+    def is_adopted(self) -> bool:
+        """Set up by the original, which recorded no more than the first ten keys."""
+        return not self.mac
+
+    @property
     def held(self) -> tuple[str, ...]:
         """Addresses only this container may hold: the primaries and `addresses`, without repeats."""
         return tuple(dict.fromkeys(a for a in (self.ip6, self.ip4, *self.addresses) if a))

@@ -23,6 +23,7 @@ import msgspec
 from flock.core.errors import StoreFailure
 from flock.core.faults import Point, faults
 from flock.core.model import Allocation, Released
+from flock.core.naming import host_interface
 from flock.edge.marks import Marks
 
 FILE = "allocations.json"
@@ -270,7 +271,9 @@ def _decode(raw: bytes, path: Path) -> _File:
 
 
 def _canonical(allocation: Allocation, path: Path) -> Allocation:
-    """One spelling per address, whoever wrote the file: two spellings of one address once freed a live one."""
+    """One spelling per address, whoever wrote the file: two spellings of one address once freed a live one.
+
+    An entry of the original is completed: its name for the host interface follows from the container."""
     where = f"{path}: container {allocation.container_id}"
     return msgspec.structs.replace(
         allocation,
@@ -278,6 +281,7 @@ def _canonical(allocation: Allocation, path: Path) -> Allocation:
         ip4=allocation.ip4 and _canonical_address(allocation.ip4, f"{where}: ip4", ipaddress.IPv4Address),
         anycast=tuple(_canonical_address(a, where) for a in allocation.anycast),
         addresses=tuple(_canonical_address(a, where) for a in allocation.addresses),
+        host_interface=allocation.host_interface or host_interface(allocation.container_id),
     )
 
 

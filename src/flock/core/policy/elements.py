@@ -15,6 +15,7 @@ TABLE: Table = "inet flock"
 BIND_TABLE: Table = "inet flock-bind"
 ARP_TABLE: Table = "arp flock"
 TABLES = (TABLE, BIND_TABLE, ARP_TABLE)
+ORIGINAL_TABLE = "inet flock_netpol"  # where the original flock had its rules
 
 
 class Mark(int):

@@ -14,6 +14,7 @@ _IFINFO = struct.Struct("=BBHiII")
 _IFADDR = struct.Struct("=BBBBI")
 _RTMSG = struct.Struct("=BBBBBBBBI")
 _NDMSG = struct.Struct("=BBHiHBB")
+ROUTE_HEADER = _RTMSG.size
 
 
 _ON = (w.IPV4_DEVCONF_FORWARDING, w.IPV4_DEVCONF_PROXY_ARP)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from flock.core.errors import KernelRefused
 from flock.core.policy.compiled import Compiled
+from flock.core.policy.elements import ORIGINAL_TABLE
 from flock.core.policy.render import Ruleset, Transaction
 from flock.edge.nft import observe
 from flock.edge.nft.socket import NftSocket
@@ -76,12 +77,14 @@ class Nft:
             raise KernelRefused(f"{self._program}: {_words(said)}")
 
     async def replace(self, ruleset: Ruleset, compiled: Compiled) -> None:
-        """All of `compiled` in the place of whatever is there.  KernelRefused: nothing was changed."""
+        """All of `compiled` in the place of whatever is there, the original's rules included, which go with the very
+        transaction that puts ours in force.  KernelRefused: nothing was changed."""
         existing = await self.ask(observe.existing)
+        farewell = f"delete table {ORIGINAL_TABLE}\n" if await self.ask(observe.originals) else ""
         try:
-            await self.run(ruleset.full(compiled, existing))
+            await self.run(ruleset.full(compiled, existing) + farewell)
         except KernelRefused:
-            await self.run(ruleset.full(compiled, None))
+            await self.run(ruleset.full(compiled, None) + farewell)
 
     async def ask(self, question: Callable[[NftSocket], T]) -> T:
         """One of the functions of `observe`, between transactions."""

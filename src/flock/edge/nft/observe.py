@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from flock.core.policy.drops import COUNTERS
-from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, TABLE, TABLES
+from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, ORIGINAL_TABLE, TABLE, TABLES
 from flock.core.policy.layout import Content
 from flock.core.policy.numbers import Numbered, PodNumbers
 from flock.core.policy.render import Expected
@@ -34,6 +34,11 @@ class Counted(msgspec.Struct, frozen=True):
 def present(socket: NftSocket) -> bool:
     """Are all our tables there?"""
     return all(socket.ask(b.GETTABLE, b.header(table), dump=False) for table in TABLES)
+
+
+def originals(socket: NftSocket) -> bool:
+    """Are rules of the original flock there?"""
+    return bool(socket.ask(b.GETTABLE, b.header(ORIGINAL_TABLE), dump=False))
 
 
 def observe(socket: NftSocket) -> Expected:
