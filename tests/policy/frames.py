@@ -53,13 +53,13 @@ def packet(source: str, to: str, protocol: int, payload: bytes) -> tuple[int, by
     return IPV4, ipv4(source, to, protocol, payload)
 
 
-def udp(source: str, to: str, port: int, data: bytes = b"x") -> bytes:
-    head = struct.pack(">HHHH", 49152, port, 8 + len(data), 0)
+def udp(source: str, to: str, port: int, data: bytes = b"x", *, sport: int = 49152) -> bytes:
+    head = struct.pack(">HHHH", sport, port, 8 + len(data), 0)
     return head[:6] + transport_checksum(source, to, UDP, head + data) + data
 
 
-def icmpv6(kind: int, body: bytes, *, source: str, to: str) -> bytes:
-    message = struct.pack(">BBH", kind, 0, 0) + body
+def icmpv6(kind: int, body: bytes, *, source: str, to: str, code: int = 0) -> bytes:
+    message = struct.pack(">BBH", kind, code, 0) + body
     return message[:2] + transport_checksum(source, to, ICMPV6, message) + message[4:]
 
 

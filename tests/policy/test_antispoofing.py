@@ -126,9 +126,9 @@ def test_invented_link_local_sources_do_not_reach_the_nodes_neighbour_table(grou
     """The table is one for the whole machine and all of its namespaces, and small."""
     ground.load(compiled([subject(1)], []))
 
-    def entries() -> int:
+    def entries(prefix: str) -> int:
         listed = ground.node.execute("ip", "-6", "neigh", "show", "dev", interface(1), "nud", "all").splitlines()
-        return sum(line.startswith("fe80") for line in listed)
+        return sum(line.startswith(prefix) for line in listed)
 
     option = source_mac_option(mac(1))
     before = dropped(ground).spoofed
@@ -137,11 +137,11 @@ def test_invented_link_local_sources_do_not_reach_the_nodes_neighbour_table(grou
             source, to = f"fe80::bad:{number:x}", "fe80::1" if kind == 135 else "ff02::2"
             frame = neighbour_message(kind, source=source, target="fe80::1", to=to, option=option)
             send_frame(ground, 1, IPV6, frame)
-    assert entries() == 0
-    assert dropped(ground).spoofed == before + 100
+    assert entries("fe80::bad:") == 0
+    assert dropped(ground).spoofed >= before + 100
     solicitation = neighbour_message(135, source=link_local(1), target="fe80::1", to="fe80::1", option=option)
     send_frame(ground, 1, IPV6, solicitation)
-    assert entries() == 1, "the pod's own is heard"
+    assert entries(link_local(1)) == 1, "the pod's own is heard"
 
 
 def test_a_pod_of_the_original_keeps_whatever_link_local_address_it_has(ground: Playground) -> None:

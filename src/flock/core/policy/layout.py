@@ -33,9 +33,9 @@ BIND_SETS = {
 }
 
 
-def _judging(side: str, *, here: str, there: str, map_: str, answers: str) -> list[str]:
+def _judging(side: str, *, here: str, there: str, map_: str, answers: str, strangers: Sequence[str] = ()) -> list[str]:
     """`side`: the pod's, iifname or oifname.  `here`: the half that has its number in a connection's original
-    direction, `there` in the reply direction."""
+    direction, `there` in the reply direction.  `strangers`: rules for what is not about a connection it has."""
     return [
         f'{side} != "flock*" accept',
         f"ct state established,related ct direction original {side} . ct mark & {here} @pods accept",
@@ -43,6 +43,7 @@ def _judging(side: str, *, here: str, there: str, map_: str, answers: str) -> li
         "iifname . oifname @self accept",
         f"ct state new ct mark 0 {side} @overfull goto overfull",
         f"ct direction reply {side} . ct mark & {there} @earlier goto {answers}",
+        *strangers,
         *_by_class(side, map_, counter=f"{map_}-drops"),
     ]
 
@@ -59,7 +60,14 @@ CHAINS: Mapping[str, Sequence[str]] = {
     "answers-to": [*_by_class("oifname", "egress-replies", counter="egress-drops"), "accept"],
     "egress": [
         "type filter hook forward priority filter - 1; policy accept;",
-        *_judging("iifname", here=SOURCE, there=DESTINATION, map_="egress", answers="answers-from"),
+        *_judging(
+            "iifname",
+            here=SOURCE,
+            there=DESTINATION,
+            map_="egress",
+            answers="answers-from",
+            strangers=walls.FORGED_ERRORS,
+        ),
     ],
     "ingress": [
         "type filter hook forward priority filter; policy accept;",

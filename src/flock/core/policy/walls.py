@@ -35,6 +35,11 @@ _FROM_PODS4 = [
     "icmp type redirect goto walled",
 ]
 _ROUTERS_ONLY = "nd-router-advert : goto walled, nd-redirect : goto walled"
+# What comes here, after all that is about connections of the pod itself was accepted, is about somebody else's.
+FORGED_ERRORS = [
+    "icmp type { destination-unreachable, source-quench, time-exceeded, parameter-problem } jump errors",
+    "icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem } jump errors",
+]
 _WALLS: Chains = {
     "walled": logged_drop("flock walled", "walled"),
     # After translation: a Service that leads to the node's own port leads nowhere as well.
@@ -54,6 +59,7 @@ _WALLS: Chains = {
 }
 _ANTISPOOFING: Chains = {
     "spoofed": logged_drop("flock spoofed", "spoofed"),
+    "errors": ["goto spoofed"],
     "advertised": [
         f"@th,64,128 0x{IPv6Address(GATEWAY6).packed.hex()} goto spoofed",
         "iifname . @th,64,128 @targets6 return",
@@ -75,6 +81,7 @@ _ANTISPOOFING: Chains = {
     ],
 }
 _BELIEVING: Chains = {
+    "errors": ["return"],
     "walls": [
         *_FROM_PODS,
         *_FROM_PODS4,

@@ -1,0 +1,70 @@
+"""ICMP errors belong to a connection and pass; from a pod, only about connections of its own."""
+
+import errno
+import socket
+import struct
+import time
+
+import pytest
+from frames import ICMP, ICMPV6, UDP, checksum, icmpv6, packet, send_frame, udp
+from playground import FAMILIES, WAIT, Playground, compiled, received, subject
+
+PORT = 4100
+
+
+def unreachable(*, sender: str, to: str, about: bytes) -> tuple[int, bytes]:
+    """(ethertype, packet): the port of `about`, a packet from `to`, is unreachable."""
+    if ":" in to:
+        return packet(sender, to, ICMPV6, icmpv6(1, bytes(4) + about, source=sender, to=to, code=4))
+    message = struct.pack(">BBHI", 3, 3, 0, 0) + about[:28]
+    return packet(sender, to, ICMP, message[:2] + checksum(message) + message[4:])
+
+
+def refused(client: socket.socket) -> bool:
+    """Was it told so, within the time a packet may take?"""
+    deadline = time.monotonic() + WAIT
+    while time.monotonic() < deadline:
+        if client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pod_forges_no_errors_about_connections_of_another(ground: Playground, family: str) -> None:
+    """Pod 2 takes nothing from anybody; what it opened belongs to it and to whom it asked."""
+    ground.load(compiled([subject(1), subject(2, ingress="")], []))
+    server, client = ground.udp(0, family, 80), ground.udp(2, family, PORT)
+    client.connect((ground.at(0, family), 80))
+    client.send(b"x")
+    assert received(server)
+    source, to = ground.at(2, family), ground.at(0, family)
+    about = packet(source, to, UDP, udp(source, to, 80, sport=PORT))[1]
+    send_frame(ground, 1, *unreachable(sender=ground.at(1, family), to=source, about=about))
+    assert not refused(client)
+    ethertype, error = unreachable(sender=to, to=source, about=about)
+    send_frame(ground, 0, ethertype, error)
+    assert refused(client), "the one it asked may say so"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pod_says_that_a_port_of_its_own_is_unreachable(ground: Playground, family: str) -> None:
+    ground.load(compiled([subject(1), subject(2, ingress="")], []))
+    for asker in (0, 2):
+        client = ground.udp(asker, family)
+        client.connect((ground.at(1, family), 81))
+        client.send(b"x")
+        assert refused(client)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_errors_about_nothing_its_node_has_seen_do_not_leave_it(ground: Playground, family: str) -> None:
+    """They may be about a connection that another node has seen, of a pod that takes nothing from anybody."""
+    ground.load(compiled([subject(1)], []))
+    victim = ground.at(0, family)
+    client = ground.udp(0, family, PORT)
+    far = "2001:db8:77::1" if family == "6" else "203.0.113.1"
+    client.connect((far, 80))  # which says nothing yet
+    about = packet(victim, far, UDP, udp(victim, far, 80, sport=PORT))[1]
+    send_frame(ground, 1, *unreachable(sender=ground.at(1, family), to=victim, about=about))
+    assert not refused(client)
