@@ -106,6 +106,7 @@ class Agent:
         degraded_by(lambda: self._store.last_error)
         degraded_by(lambda: self._routing.conf_problem)
         degraded_by(lambda: self._routing.bird_problem if self._view.speaks else "")
+        degraded_by(lambda: self._routing.import_problem)
         degraded_by(lambda: self._offer.problem)
         degraded_by(lambda: self._offer.failing)
         degraded_by(lambda: "; ".join((*self._failed.values(), *self._supervisor.problems)))

@@ -45,6 +45,8 @@ class Routing:
         self.conf_problem = ""
         self.bird_problem = "BIRD was not reached yet"
         self.reloads = 0
+        self.import_problem = ""
+        self._full: set[str] = set()  # sessions that passed over routes they were sent
         self.last_seen: list[dict[str, Any]] = []  # the sessions, for whoever cannot wait for BIRD
 
     def start(self) -> None:
@@ -80,6 +82,7 @@ class Routing:
                 await asyncio.sleep(COOLDOWN)
             with contextlib.suppress(BirdError):
                 await self.peers()
+                await self._take_in_again()
 
     async def _bring_up_to_date(self) -> bool:
         """True if something was changed."""
@@ -158,8 +161,17 @@ class Routing:
             await self._bird.lost.wait()
             self._bird = None
             self.last_seen = [row | {"up": False, "state": "BIRD went away"} for row in self.last_seen]
-            self.bird_problem = "BIRD went away"
+            self.bird_problem, self.import_problem = "BIRD went away", ""
             log.warning("BIRD went away")
+
+    async def _take_in_again(self) -> None:
+        """BIRD forgets what it passed over: ask the router again once there is room.  BirdError if BIRD is away."""
+        full = {session.name for session in await self.sessions() if session.full}
+        for name in sorted(self._full - full):
+            if self._bird is not None:
+                log.info("asking for all routes again protocol=%s", name)
+                await self._bird.command(f"reload in '{name}'")
+        self._full = full
 
     # --- telling ---
 
@@ -172,7 +184,7 @@ class Routing:
     async def peers(self) -> list[dict[str, Any]]:
         """Sessions, named as the NodeConfig names them, and peers that BIRD does not know."""
         found = {session.name: session for session in await self.sessions()}
-        rows = []
+        rows: list[dict[str, Any]] = []
         config = self._view.config
         for peer in config.bgp.peers if config and config.bgp else ():
             session = found.pop(protocol_name(peer.name), None)
@@ -180,6 +192,8 @@ class Routing:
             rows.append(row | _told(session))
         rows += [{"peer": s.name, "asn": 0, "address": s.neighbour} | _told(s) for s in found.values()]
         self.last_seen = rows
+        full = [f"{row['peer']} ({', '.join(row['full'])})" for row in rows if row.get("full")]
+        self.import_problem = f"importLimit is reached, further routes are not taken: {', '.join(full)}" if full else ""
         return rows
 
 
@@ -188,6 +202,8 @@ def _told(session: Session | None) -> dict[str, Any]:
         return {"kind": "BGP", "up": False, "state": "not configured in BIRD"}
     told: dict[str, Any] = msgspec.to_builtins(session)
     del told["name"], told["neighbour"]
+    if session.full and not session.last_error:
+        told["last_error"] = f"importLimit is reached: {', '.join(session.full)}"
     return told
 
 

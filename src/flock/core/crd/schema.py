@@ -200,6 +200,12 @@ def _peer() -> Schema:
             "What is taken from the router: all, none, default (the default route) or a list of prefixes.",
             default=default.import_,
         ),
+        "importLimit": _integer(
+            "How many routes of each family are taken; further ones are passed over.",
+            1,
+            10_000_000,
+            default=default.import_limit,
+        ),
     }
     kinds = (_IPV4_ONLY, _OTHER_IPV6, _LINK_LOCAL6)
     return _section(

@@ -174,6 +174,7 @@ def _peer(section: Section) -> Peer | None:
         allow_local_as=section.value("allowLocalAS", v.integer(0, 10), 0),
         connect_retry=section.value("connectRetry", v.seconds(1, 3600), 5),
         import_=section.value("import", v.import_policy, "default"),
+        import_limit=section.value("importLimit", v.integer(1, 10_000_000), 10_000),
     )
 
 

@@ -83,6 +83,8 @@ class Peer(_Password, frozen=True, kw_only=True):
     allow_local_as: int = msgspec.field(default=0, name="allowLocalAS")
     connect_retry: int = msgspec.field(default=5, name="connectRetry")
     import_: ImportPolicy = msgspec.field(default="default", name="import")
+    # Two prefixes for each of five thousand nodes.  A router that leaks a table of a million fills no node's kernel.
+    import_limit: int = msgspec.field(default=10_000, name="importLimit")
 
     @property
     def zone(self) -> str | None:

@@ -8,6 +8,8 @@ import msgspec
 from flock.edge.bird.control import Reply
 
 _HEAD = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\d{4}-\d\d-\d\d \S+|\S+)\s*(.*)")
+_CHANNEL = re.compile(r"\s*Channel (\S+)")
+_LIMIT = re.compile(r"Import limit:\s+(\d+) \[HIT\]")
 _ROUTES = re.compile(r"Routes:\s+(\d+) imported(?:, \d+ filtered)?, (\d+) exported")
 
 
@@ -23,6 +25,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     imported: int = 0
     exported: int = 0
     last_error: str = ""
+    full: tuple[str, ...] = ()  # families of which it has all routes that it may take, and was sent more
 
 
 def protocol_names(reply: Reply) -> frozenset[str]:
@@ -49,11 +52,17 @@ def sessions(reply: Reply) -> list[Session]:
 def _session(head: re.Match[str], details: Iterable[str]) -> Session:
     fields: dict[str, str] = {}
     imported = exported = 0
+    family, limit, full = "", None, []
     for line in details:
-        routes = _ROUTES.search(line)
-        if routes:
+        if channel := _CHANNEL.fullmatch(line):
+            family, limit = channel[1], None
+        elif hit := _LIMIT.search(line):
+            limit = int(hit[1])
+        elif routes := _ROUTES.search(line):
             imported += int(routes[1])
             exported += int(routes[2])
+            if limit is not None and int(routes[1]) >= limit:
+                full.append(family)
         key, colon, value = line.strip().partition(":")
         if colon:
             fields.setdefault(key, value.strip())
@@ -69,4 +78,5 @@ def _session(head: re.Match[str], details: Iterable[str]) -> Session:
         imported=imported,
         exported=exported,
         last_error=fields.get("Last error", ""),
+        full=tuple(full),
     )
