@@ -16,7 +16,7 @@ QUOTED = (
     "but this node has no",
     "is outside this node's aggregates and no entry of",
     "belongs to a node, a router or their network",
-    "is held by container",
+    "is in use by",
     "no agent listens at",
     "this node cannot take pods yet",
     "is not known yet",
@@ -41,6 +41,8 @@ QUOTED = (
     "FlockAddressNotGranted",
     "FlockAddressInUse",
     "FlockPoolExhausted",
+    "FlockAddressOfAnotherNamespace",
+    "FlockTooManyAddresses",
     "FlockConfigRefused",
     "flock_repairs_total",
 )

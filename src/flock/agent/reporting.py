@@ -32,6 +32,8 @@ REASONS = {
     Code.NOT_GRANTED: "FlockAddressNotGranted",
     Code.ADDRESS_IN_USE: "FlockAddressInUse",
     Code.POOL_EXHAUSTED: "FlockPoolExhausted",
+    Code.ANOTHER_NAMESPACES: "FlockAddressOfAnotherNamespace",
+    Code.TOO_MANY_CLAIMS: "FlockTooManyAddresses",
 }
 
 
