@@ -32,6 +32,7 @@ QUOTED = (
     "BIRD went away",
     "BIRD refuses the new bird.conf",
     "kept the old bird.conf",
+    "the password could not be read from",
     "BIRD does not run",
     "the pod is not Ready",
     "the pod is terminating",
