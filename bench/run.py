@@ -15,6 +15,7 @@ from pathlib import Path
 import report
 from burst import Burst
 from fabric import FabricChanges
+from hostile import Hostile
 from launching import BenchError, Launcher
 from measuring import FULL, QUICK, Bench, Measurement, Outcome
 from policy import PolicyChanges
@@ -22,7 +23,7 @@ from scale import Scale
 from sequential import Sequential
 from world import World
 
-MEASUREMENTS: tuple[Measurement, ...] = (Sequential(), Burst(), Scale(), FabricChanges(), PolicyChanges())
+MEASUREMENTS: tuple[Measurement, ...] = (Sequential(), Burst(), Scale(), FabricChanges(), PolicyChanges(), Hostile())
 SETTLE = 2.0  # seconds for the kernel to take a measurement's namespaces down before the next
 RESULTS = Path(__file__).parent / "results.json"
 
