@@ -4,16 +4,17 @@ A contender lives on a node (network namespace) of its own, so that neither the 
 watches them is shared, and turns a pod into the command a runtime would execute for it.
 """
 
+import contextlib
 import ipaddress
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flock.edge.asking import AgentError, ask
 from launching import HERE, BenchError, Command, Run, build
 from world import Pod, World
 
@@ -174,13 +175,11 @@ class Flock(Contender):
 
     def wait_until_ready(self) -> None:
         """Until the agent serves ADD."""
-        env = {"CNI_COMMAND": "STATUS", "CNI_PATH": str(FLOCK.parent)}
-        config = json.dumps({**self._config, "cniVersion": "1.1.0"}).encode()
         deadline = time.monotonic() + START_LIMIT
         while time.monotonic() < deadline and self._agent.poll() is None:
-            status = subprocess.run([FLOCK], env=env, input=config, capture_output=True)
-            if status.returncode == 0:
-                return
+            with contextlib.suppress(AgentError):
+                if ask(Path(self._config["socket"]).parent, "status")["ready"]:
+                    return
             time.sleep(0.05)
         state = "ended" if self._agent.poll() is not None else f"is not ready after {START_LIMIT:.0f} s"
         log = self._log.read_text(errors="replace").splitlines()

@@ -301,7 +301,7 @@ def test_calls_before_the_store_is_loaded_wait_or_are_told_to_try_again(node: No
     (node.state_dir / "allocations.json").write_text("{broken")
     node.start(wait=False)
     eventually(lambda: (node.run_dir / "flock.sock").exists())
-    eventually(lambda: "allocations.json" in failure(node, "STATUS", wait=0).msg)
+    eventually(lambda: "allocations.json" in flockctl(node, "status").stdout)
     nothing: dict[str, Any] = {"cni.dev/valid-attachments": []}
     early = [node.cni_start("GC", **nothing), *(node.cni_start(verb, "a") for verb in ("ADD", "DEL", "CHECK"))]
     for result in map(outcome, early):

@@ -93,7 +93,7 @@ def test_what_is_said_of_faults_for_tests_is_so() -> None:
 
 
 def test_exit_codes_of_flockctl_are_those_it_has() -> None:
-    codes = {int(code) for code in re.findall(r"exit_code = (\d)", source("cli/asking.py"))}
+    codes = {int(code) for code in re.findall(r"exit_code = (\d)", source("edge/asking.py"))}
     rows = dict(re.findall(r"^\| (\d) \| (.*) \|$", section(page("flockctl.md"), "Exit codes"), re.MULTILINE))
     assert codes <= {int(code) for code in rows}
     assert "no agent answers" in rows["3"]

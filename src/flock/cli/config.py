@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from flock.cli.asking import AgentError, Refused, ask
 from flock.cli.tables import print_json, table
 from flock.core.errors import FlockError
 from flock.core.model import Node
 from flock.core.nodeconfig import parse_node_config
 from flock.core.nodeconfig.layers import FromNode, effective
+from flock.edge.asking import AgentError, Refused, ask
 
 NO = 1
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from flock import __version__
 from flock.cli import config, lab, policy
-from flock.cli.asking import AgentError, ask
 from flock.cli.tables import print_json, table
+from flock.edge.asking import AgentError, ask
 
 NO = 1
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from flock.cli.asking import ask
 from flock.cli.tables import print_json
+from flock.edge.asking import ask
 
 NO = 1
 FOLLOW_EVERY = 0.3  # how late a drop may show with -f

@@ -43,11 +43,6 @@ def delete(
     _exec(node, program, "DEL", config, _sandbox(container, netns, args))
 
 
-def status(node: Host, *, program: str, socket: Path) -> None:
-    """Raises CniError with the reason while ADD cannot be served."""
-    _exec(node, program, "STATUS", _config(socket) | {"cniVersion": "1.1.0"}, {})
-
-
 def _config(socket: Path) -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": "flock", "type": "flock", "socket": str(socket), "wait": WAIT_SECONDS}
 

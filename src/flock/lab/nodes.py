@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import flock
-from flock.lab import cni, router_bird
+from flock.edge.asking import AgentError, ask
+from flock.lab import router_bird
 from flock.lab.errors import LabError
 from flock.lab.hosts import Host, wait_until
 
@@ -50,16 +51,17 @@ class Node:
             raise LabError(f"{self.name}: {self.trouble()}", details=self.host.log(AGENT))
 
     def trouble(self) -> str:
-        """Why pods cannot be attached here, by the CNI verb STATUS; empty when they can."""
+        """Why pods cannot be attached here, in the agent's words; empty when they can.
+
+        The CNI verb STATUS would not do: it bears with an agent that restarts."""
         if self.plain:
             return "plain: no agent"
         if not self.host.running(AGENT):
             return "the agent is not running"
         try:
-            cni.status(self.host, program=self.cni, socket=self.run_dir / "flock.sock")
-        except cni.CniError as error:
-            return error.msg
-        return ""
+            return "; ".join(ask(self.run_dir, "status")["not_ready"])
+        except AgentError as error:
+            return str(error)
 
 
 def agent_program() -> str:
