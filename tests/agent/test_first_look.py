@@ -54,7 +54,11 @@ def test_a_look_at_the_kernel_that_fails_withdraws_nothing(retired: Node) -> Non
     """Whatever a start is refused: anycast, retired prefixes and BIRD's file survive it."""
     before, text = blackholes(retired), bird_conf(retired).read_text()
     assert RETIRED in before and RETIRED in text
-    for fault in ["kernel.look=EIO@1-3", *(f"netlink.send=ENOBUFS@{count}" for count in range(1, 31, 2))]:
+    for fault in [
+        "kernel.look=EIO@1-2",
+        "kernel.look=EIO@2-4",
+        *(f"netlink.send=ENOBUFS@{count}" for count in range(1, 31, 2)),
+    ]:
         inode = bird_conf(retired).stat().st_ino
         with route_changes(retired) as changes:
             retired.start(fault=fault)
@@ -68,7 +72,7 @@ def test_a_look_at_the_kernel_that_fails_withdraws_nothing(retired: Node) -> Non
 
 
 def test_a_first_look_that_fails_is_why_a_node_is_not_ready(fresh: Node) -> None:
-    fresh.start(fault="kernel.look=EIO", wait=False)
+    fresh.start(fault="kernel.look=EIO@2-9999", wait=False)
     eventually(lambda: serves(fresh) and "first look" in str(fresh.ask("status")["not_ready"]), what="it is said")
     eventually(lambda: "Input/output error" in str(fresh.ask("status")["degraded"]), what="and why")
 

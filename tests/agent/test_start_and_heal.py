@@ -140,17 +140,6 @@ def test_orphan_links_and_routes_go(node: Node) -> None:
         settle(node)
 
 
-def test_orphans_of_an_earlier_life_go_at_start(node: Node) -> None:
-    """The state file was lost: pods the agent knows nothing of are cut off, not left as ghosts."""
-    for name in ("a", "b"):
-        node.pod(name)
-    node.stop()
-    (node.state_dir / "allocations.json").unlink()
-    node.start()
-    settle(node)
-    assert not node.links() and not pod_routes(node)
-
-
 def test_what_is_not_ours_is_left_alone(node: Node) -> None:
     result = node.pod("a")
     node.ip("link", "add", "flockfoo", "type", "veth", "peer", "name", "flock1234567")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -633,9 +634,10 @@ def test_any_content_is_read_or_refused_and_what_is_read_can_be_written(tmp_path
     try:
         with opened(tmp_path) as store:
             read = dict(store.entries)
-            asyncio.run(store.put(entry("added")))
+            added = msgspec.structs.replace(entry("added"), host_interface="flock00000001")
+            asyncio.run(store.put(added))
     except StoreFailure as failure:
         assert failure.msg
         assert state_file(tmp_path).read_bytes() == content
     else:
-        assert reread(tmp_path) == {**read, "added": entry("added")}
+        assert reread(tmp_path) == {**read, "added": added}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from flock.agent import gauges
 from flock.agent.admin import Admin, base_status
+from flock.agent.adopting import adopt
 from flock.agent.attachments import Attachments
 from flock.agent.flags import Settings
 from flock.agent.locks import alone_in
@@ -165,6 +166,7 @@ class Agent:
         )
         await self._catch_up(parts.attachments)
         self._readiness.degraded_by(lambda: parts.healer.last_error)
+        self._readiness.degraded_by(lambda: parts.healer.unrecorded_problem)
         self._readiness.degraded_by(lambda: parts.announcer.last_error)
         self._readiness.degraded_by(lambda: _full_pools(parts.ipam, parts.view))
         self._readiness.degraded_by(lambda: parts.neighbours.harm.ipvs)
@@ -203,10 +205,11 @@ class Agent:
         while True:
             try:
                 self._store.load()
-            except FlockError as error:
-                if error.msg != self._store_problem:
-                    log.error("could not load the store problem=%s", error.msg)
-                self._store_problem = error.msg
+                await adopt(self._store, self._kernel)
+            except (FlockError, OSError) as error:
+                if str(error) != self._store_problem:
+                    log.error("could not load the store problem=%s", error)
+                self._store_problem = str(error)
                 await asyncio.sleep(RETRY)
             else:
                 self._store_problem = ""

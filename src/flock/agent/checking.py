@@ -42,7 +42,7 @@ class Checker:
         by_container = {a.container_id: a for a in settled}
         broken = set()
         for difference in await self._healer.differences():
-            leak = difference.kind in (Kind.ORPHAN_LINK, Kind.ORPHAN_ROUTE)
+            leak = difference.kind in (Kind.ORPHAN_LINK, Kind.UNRECORDED, Kind.ORPHAN_ROUTE)
             dead = difference.container_id in self._healer.dead
             if difference.kind is Kind.LINK_MISSING:
                 broken.add(difference.container_id)

@@ -34,6 +34,7 @@ def register(metrics: Metrics, parts: Parts, supervisor: Supervisor) -> None:
     add("flock_ready", "gauge", "1 if ADD can be served.", lambda: one(readiness.report().ready))
     add("flock_allocations", "gauge", "Allocations by state.", allocations)
     add("flock_dead_allocations", "gauge", "Allocations whose pod is gone.", lambda: one(len(healer.dead)))
+    add("flock_unrecorded_links", "gauge", "Links of pods not on record.", lambda: one(len(healer.unrecorded)))
     add("flock_pool_size", "gauge", "Addresses of a pool.", lambda: [({"cidr": c}, n) for c, n, _, _ in pools()])
     add("flock_pool_used", "gauge", "Addresses in use.", lambda: [({"cidr": c}, n) for c, _, n, _ in pools()])
     add("flock_pool_cooling", "gauge", "Addresses at rest.", lambda: [({"cidr": c}, n) for c, _, _, n in pools()])

@@ -2,8 +2,9 @@
 
 A pass runs at start, every PERIOD, and as soon as the kernel reports that something of ours changed.  Losses are
 repaired at once.  Leftovers (links and routes of ours that no allocation explains) go after two observations, because
-one may catch a change half-way.  A committed allocation whose link and namespace are both gone (the host was rebooted)
-is dead: nothing is made for it, and its addresses stay reserved until DEL, GC, or two observations and a grace time.
+one may catch a change half-way; a link that leads into a living namespace is never taken for one, but shown.  A
+committed allocation whose link and namespace are both gone (the host was rebooted) is dead: nothing is made for it, and
+its addresses stay reserved until DEL, GC, or two observations and a grace time.
 """
 
 import asyncio
@@ -50,6 +51,7 @@ class Healer:
         self._listeners: list[Callable[[], None]] = []
         self._looked = False  # at the kernel, with success
         self._refusals: list[str] = []  # of the pass under way
+        self.unrecorded: tuple[str, ...] = ()  # links that lead into a living namespace, and nobody knows of which pod
         self.repairs: Counter[str] = Counter()
         self.passes = 0
         self.last_error = ""
@@ -58,6 +60,11 @@ class Healer:
     def dead(self) -> Collection[str]:
         """Containers whose link and namespace are gone."""
         return self._dead_since.keys()
+
+    @property
+    def unrecorded_problem(self) -> str:
+        names = ", ".join(self.unrecorded)
+        return f"links of pods that are not on record, and left alone: {names}" if names else ""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -214,7 +221,9 @@ class Healer:
         return container_id is not None and self._attachments.locks.held(container_id)
 
     async def _remove_leftovers(self, observed: Observed, *, after: int) -> None:
-        found = {str(d): d for d in self._leftovers(observed)}
+        leftovers = self._leftovers(observed)
+        self.unrecorded = tuple(sorted(d.what for d in leftovers if d.kind is Kind.UNRECORDED))
+        found = {str(d): d for d in leftovers if d.kind is not Kind.UNRECORDED}
         self._orphans_seen = Counter({key: self._orphans_seen[key] + 1 for key in found})
         ripe = [d for key, d in found.items() if self._orphans_seen[key] >= after]
         links = [d for d in ripe if d.kind is Kind.ORPHAN_LINK]

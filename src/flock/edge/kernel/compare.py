@@ -32,6 +32,7 @@ class Kind(StrEnum):
     NEIGHBOUR = "neighbour missing"
     AGGREGATE = "blackhole route of an aggregate missing"
     ORPHAN_LINK = "link without allocation"
+    UNRECORDED = "link of a pod that is not on record"
     ORPHAN_ROUTE = "route without allocation"
 
 
@@ -119,7 +120,8 @@ def orphans(
             continue
         allocation = owner(name)
         if allocation is None:
-            found.append(Difference(Kind.ORPHAN_LINK, name, link_index=link.index))
+            kind = Kind.ORPHAN_LINK if link.peer_netns < 0 else Kind.UNRECORDED
+            found.append(Difference(kind, name, link_index=link.index))
             continue
         mine = {packed(a) for a in (*primaries(allocation), *allocation.addresses, *allocation.anycast)}
         for route in observed.routes.get(link.index, []):

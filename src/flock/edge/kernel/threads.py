@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from flock.core.announcing import Via
 from flock.core.facts import NodeFacts
 from flock.core.model import Allocation
-from flock.edge.kernel import node, observe, original, podcheck
+from flock.edge.kernel import adopt, node, observe, original, podcheck
 from flock.edge.kernel.announce import Changes, announce
 from flock.edge.kernel.conntrack import Sweeper
 from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks, packed, prepare_host_side
@@ -141,6 +141,10 @@ class Kernel:
         )
         self._sweeper.forget([*changes.withdrawn, *map(packed, changes.moved)])
         return changes
+
+    async def unrecorded(self, *, recorded: Collection[str], sources: adopt.Sources, now: str) -> list[Allocation]:
+        """Pods that run and are not on record, as entries."""
+        return await self._slow.run(lambda links: adopt.unrecorded(links, recorded=recorded, sources=sources, now=now))
 
     async def remove_originals(self, carriers: Mapping[bytes, Collection[int]]) -> list[bytes]:
         """Routes of the original flock to addresses that are announced, or not, by us now."""

@@ -138,7 +138,8 @@ class Link:
     mtu: int
     alias: str
     kind: str
-    peer_index: int  # a veth's other end, in the namespace netns_id; 0 if none
+    peer_index: int  # a veth's other end; 0 if none
+    peer_netns: int  # this namespace's number for the one the other end is in; -1 if it is this one
     forwards: bool  # IPv4 forwarding and proxy_arp, as a host side needs them
     heeds_redirects: bool  # or source routes, IPv4
     has_ipv6: bool
@@ -172,6 +173,7 @@ class Link:
             alias=w.as_text(a.get(w.IFLA_IFALIAS, b"")),
             kind=w.as_text(info.get(w.IFLA_INFO_KIND, b"")),
             peer_index=w.as_u32(a[w.IFLA_LINK]) if w.IFLA_LINK in a else 0,
+            peer_netns=w.as_u32(a[w.IFLA_LINK_NETNSID]) if w.IFLA_LINK_NETNSID in a else -1,
             forwards=all(_devconf(inet, which) for which in _ON),
             heeds_redirects=any(_devconf(inet, which) for which in _OFF),
             forwards6=bool(_devconf(inet6, w.DEVCONF_FORWARDING)),

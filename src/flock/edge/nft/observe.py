@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from ipaddress import ip_address
 
 import msgspec
 
@@ -34,6 +35,20 @@ class Counted(msgspec.Struct, frozen=True):
 def present(socket: NftSocket) -> bool:
     """Are all our tables there?"""
     return all(socket.ask(b.GETTABLE, b.header(table), dump=False) for table in TABLES)
+
+
+def sources() -> dict[str, list[str]]:
+    """Addresses each pod may send from by the rules in force, by its interface; in the calling thread's namespace."""
+    socket = NftSocket()
+    try:
+        found: dict[str, list[str]] = {}
+        for name in ("sources6", "sources4"):
+            for key in elements(socket, TABLE, name):
+                interface, address = w.as_text(key[: b.INTERFACE_SIZE]), key[b.INTERFACE_SIZE :]
+                found.setdefault(interface, []).append(str(ip_address(address)))
+        return found
+    finally:
+        socket.close()
 
 
 def originals(socket: NftSocket) -> bool:

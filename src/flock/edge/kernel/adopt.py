@@ -1,0 +1,136 @@
+"""Pods that run and are not on record: the state directory was emptied, or is another one.
+
+The node's side of a pod tells nearly all of its entry, and nothing there can be written by the pod: the link's alias
+says whose it is, host routes and permanent neighbours its primary addresses and MAC, the rules in force what else it
+may send from.  Only where the rest stands is read inside the pod: on `lo` anycast, else `addresses`.
+"""
+
+import re
+import struct
+from collections.abc import Callable, Collection, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+from flock.core.errors import FlockError, KernelRefused
+from flock.core.model import Allocation
+from flock.core.naming import format_mac, host_interface
+from flock.edge.kernel.netns import inside, open_netns
+from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed, observe
+from flock.edge.kernel.podlink import LOOPBACK_INDEX, PodLinks, packed
+from flock.edge.netlink import route as r
+from flock.edge.netlink import wire as w
+from flock.edge.netlink.socket import Netlink
+
+NAMESPACES = Path("/run/netns")  # where runtimes keep pods' namespaces
+ATTEMPTS = 16  # at a host interface's name; more than a handful never collide
+_ALIAS = re.compile(r"flock pod=(?:([^/\s]+)/)?(\S+) container=(\S+)")
+
+Sources = Callable[[], Mapping[str, Collection[str]]]  # addresses each link's pod may send from
+
+
+class _Place(NamedTuple):
+    """The pod's side of a link."""
+
+    path: str
+    netns_id: str
+    ifname: str
+    addresses: frozenset[bytes]
+    on_loopback: frozenset[bytes]
+
+
+def unrecorded(links: PodLinks, *, recorded: Collection[str], sources: Sources, now: str) -> list[Allocation]:
+    """Entries for links of ours whose other end lives elsewhere and whose name is not `recorded`.
+
+    A link that cannot be told whose it is is left out, and left alone."""
+    observed = observe(links.host)
+    strange = [x for x in observed.links.values() if x.name not in recorded and x.peer_netns >= 0]
+    if not strange:
+        return []
+    allowed, paths = sources(), _paths(links.host)
+    found = [_entry(x, observed, allowed.get(x.name, ()), _place(links, x, paths), now) for x in strange]
+    return [entry for entry in found if entry is not None]
+
+
+def _entry(
+    link: r.Link, observed: Observed, allowed: Collection[str], place: _Place | None, now: str
+) -> Allocation | None:
+    told = _ALIAS.fullmatch(link.alias)
+    if told is None:
+        return None
+    namespace, pod, container_id = told.groups()
+    primaries = {
+        len(route.dst): str(ip_address(route.dst))
+        for route in observed.routes.get(link.index, ())
+        if route.protocol in OUR_PROTOCOLS and not route.nexthop and route.length == 8 * len(route.dst)
+    }
+    if not primaries or link.name not in {host_interface(container_id, n) for n in range(ATTEMPTS)}:
+        return None
+    if place is not None and not {packed(a) for a in primaries.values()} <= place.addresses:
+        return None  # half made, and its note is lost: a repeated ADD makes it anew
+    macs = {observed.neighbours.get(link.index, {}).get(packed(a), b"") for a in primaries.values()} - {b""}
+    more = [a for a in allowed if a not in primaries.values() and not ip_address(a).is_link_local]
+    anycast = {a for a in more if place is None or packed(a) in place.on_loopback}
+    return Allocation(
+        container_id=container_id,
+        namespace=namespace or "",
+        pod_name=pod if namespace else "",
+        owner_uid="",
+        ip6=primaries.get(16, ""),
+        ip4=primaries.get(4, ""),
+        anycast=tuple(sorted(anycast)),
+        addresses=tuple(sorted(set(more) - anycast)),
+        state="committed",
+        allocated_at=now,
+        netns=place.path if place else "",
+        netns_id=place.netns_id if place else "",
+        ifname=place.ifname if place else "",
+        host_interface=link.name,
+        mac=format_mac(macs.pop()) if macs else "",
+        mtu=link.mtu,
+    )
+
+
+def _paths(host: Netlink) -> dict[int, str]:
+    """Pods' namespaces by the number the node's has for them."""
+    found = {}
+    for path in sorted(NAMESPACES.iterdir()) if NAMESPACES.is_dir() else ():
+        try:
+            namespace = open_netns(str(path))
+        except FlockError:
+            continue
+        try:
+            body = host.get(_number_of(namespace.fd))
+        except KernelRefused:
+            continue
+        finally:
+            namespace.close()
+        (number,) = struct.unpack("=i", w.attrs(body, 4)[w.NETNSA_NSID])
+        found[number] = str(path)
+    return found
+
+
+def _number_of(fd: int) -> r.Request:
+    return r.Request("tell a namespace's number", w.RTM_GETNSID, 0, bytes(4) + w.attr(w.NETNSA_FD, w.u32(fd)))
+
+
+def _place(links: PodLinks, link: r.Link, paths: Mapping[int, str]) -> _Place | None:
+    path = paths.get(link.peer_netns)
+    if path is None:
+        return None
+    try:
+        namespace = open_netns(path)
+    except FlockError:
+        return None
+    try:
+        with inside(namespace, home=links.home):
+            pod = Netlink()
+        with pod:
+            peer = pod.link(link.peer_index)
+            addresses = pod.dump(r.dump_addresses(), r.Address.decode)
+    finally:
+        namespace.close()
+    if peer is None:
+        return None
+    on_loopback = frozenset(a.address for a in addresses if a.index == LOOPBACK_INDEX)
+    return _Place(path, namespace.id, peer.name, frozenset(a.address for a in addresses), on_loopback)
