@@ -50,6 +50,19 @@ def test_replicas_share_an_anycast_address_of_the_nodes_cidr_and_no_other_namesp
     assert_sound(node)
 
 
+def test_of_two_namespaces_that_ask_at_once_one_gets_the_address(node: Node) -> None:
+    names = [f"p{n}" for n in range(10)]
+    for name in names:
+        node.namespace(name)
+    whose = {name: ("shop", "evil")[n % 2] for n, name in enumerate(names)}
+    started = {n: node.cni_start("ADD", n, args=of(whose[n], n), annotations=anycast(SHARED)) for n in names}
+    outcomes = {n: outcome(process) for n, process in started.items()}
+    got = {whose[n] for n, result in outcomes.items() if isinstance(result, dict)}
+    assert len(got) == 1
+    assert {getattr(result, "code", 0) for n, result in outcomes.items() if whose[n] not in got} == {ANOTHER_NAMESPACES}
+    assert_sound(node)
+
+
 def test_nor_does_one_that_wants_it_for_itself(node: Node) -> None:
     pod(node, "shop", "a", anycast(SHARED))
     assert refused(node, "evil", "b", fixed(SHARED)).code == IN_USE

@@ -69,6 +69,7 @@ spec:
     - {prefixes: ["2001:db8:54::/64"]}
   addresses:
     allowed: []
+  limits: {claimsPerNamespace: 512, poolPercentPerNamespace: 50}
 """
 
 
@@ -133,7 +134,8 @@ def test_the_design_s_example_becomes_typed_values() -> None:
     assert (v4.families, v4.import_) == (("ipv4",), (ip_network("10.0.0.0/8"),))
     assert [area.id for area in config.ospf.areas] == [IPv4Address("0.0.0.0"), IPv4Address("0.0.0.51")]
     assert config.ospf.areas[0].interfaces[0].bfd == BFD()
-    assert config.anycast.withdraw_on_cordon
+    assert (config.limits.claims_per_namespace, config.limits.pool_percent_per_namespace) == (512, 50)
+    assert (tor1.import_limit, config.anycast.withdraw_on_cordon) == (10_000, True)
     assert config.password_sources == {"/etc/flock/secrets/tor1", SecretRef(name="ospf", key="eth0")}
 
 
@@ -141,6 +143,7 @@ def test_what_is_left_out_gets_its_default() -> None:
     config = parse_node_config(with_peer())
     assert (config.mtu, config.router_id, config.ospf, config.annotations) == (None, None, None, {})
     assert not config.anycast.withdraw_on_cordon and config.addresses.allowed == ()
+    assert (config.limits.claims_per_namespace, config.limits.pool_percent_per_namespace) == (256, 25)
     assert config.bgp is not None and config.bgp.graceful_restart == GracefulRestart(enabled=True, time=120)
     peer = config.bgp.peers[0]
     assert peer.name == "2001_db8_ffff__1"
@@ -294,6 +297,12 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("spec.bgp.peers[1].name", "tor1", "the name tor1 is there twice"),
     ("spec.bgp.peers[1].address", "2001:db8:ffff::1", "the address 2001:db8:ffff::1 is there twice"),
     ("spec.bgp.peers[2].address", "192.0.2.1", "inside this node's own aggregates"),
+    (f"{PEER}.importLimit", 0, "whole number from 1 to 10000000"),
+    ("spec.limits.claimsPerNamespace", -1, "whole number from 0 to 65536"),
+    ("spec.limits.claimsPerNamespace", "many", "whole number"),
+    ("spec.limits.poolPercentPerNamespace", 101, "whole number from 1 to 100"),
+    ("spec.limits.poolPercentPerNamespace", 0, "whole number from 1 to 100"),
+    ("spec.limits.claims", 1, "there is no such field"),
     ("spec.ospf.areas", None, "is required"),
     ("spec.ospf.areas[0].id", None, "is required"),
     ("spec.ospf.areas[0].id", "backbone", "is no IP address"),

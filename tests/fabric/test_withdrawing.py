@@ -163,6 +163,18 @@ def test_a_grant_may_be_for_some_namespaces_and_follows_their_labels(lab: Lab) -
         (lab.home.manifests / "namespace-shop.json").unlink()
 
 
+def test_an_address_of_the_aggregate_that_is_granted_to_others_is_withdrawn(lab: Lab) -> None:
+    inside = "100.64.1.53"
+    lab.pods.add("p", node="n1", annotations={f"{OWN}/anycast": inside}, ready=True)
+    follows(lambda: senders(lab, inside), {"n1"})
+    others = {"prefixes": [f"{inside}/32"], "namespaceSelector": {"matchLabels": {"team": "shop"}}}
+    change_config(lab, "n1", lambda spec: spec["addresses"]["allowed"].append(others))
+    follows(lambda: senders(lab, inside), set())
+    assert why_not(lab, "n1")["default/p", inside] == "spec.anycast.allowed does not grant it any more"
+    change_config(lab, "n1", lambda spec: spec["addresses"]["allowed"].remove(others))
+    follows(lambda: senders(lab, inside), {"n1"})
+
+
 @pytest.mark.parametrize("kind", ["anycast", "addresses"])
 def test_a_grant_taken_away_withdraws_and_given_back_restores(lab: Lab, kind: str) -> None:
     extra = {"anycast": V6, "addresses": OUTSIDE}[kind]
