@@ -68,3 +68,28 @@ def test_errors_about_nothing_its_node_has_seen_do_not_leave_it(ground: Playgrou
     about = packet(victim, far, UDP, udp(victim, far, 80, sport=PORT))[1]
     send_frame(ground, 1, *unreachable(sender=ground.at(1, family), to=victim, about=about))
     assert not refused(client)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pod_forges_no_errors_about_connections_of_the_node(ground: Playground, family: str) -> None:
+    ground.load(compiled([subject(1)], []))
+    source, to = ("2001:db8:ff::1" if family == "6" else "198.51.100.1"), ground.at(0, family)
+    server, client = ground.udp(0, family, 80), ground.keep(ground.node.socket(family))
+    client.bind((source, PORT))
+    client.connect((to, 80))
+    client.send(b"x")
+    assert received(server)
+    about = packet(source, to, UDP, udp(source, to, 80, sport=PORT))[1]
+    send_frame(ground, 1, *unreachable(sender=ground.at(1, family), to=source, about=about))
+    assert not refused(client)
+    send_frame(ground, 0, *unreachable(sender=to, to=source, about=about))
+    assert refused(client), "the one it asked may say so"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pod_tells_the_node_that_a_port_of_its_own_is_unreachable(ground: Playground, family: str) -> None:
+    ground.load(compiled([subject(1)], []))
+    client = ground.keep(ground.node.socket(family))
+    client.connect((ground.at(1, family), 81))
+    client.send(b"x")
+    assert refused(client)

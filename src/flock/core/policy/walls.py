@@ -35,11 +35,12 @@ _FROM_PODS4 = [
     "icmp type redirect goto walled",
 ]
 _ROUTERS_ONLY = "nd-router-advert : goto walled, nd-redirect : goto walled"
+_ERRORS = (
+    "icmp type { destination-unreachable, source-quench, time-exceeded, parameter-problem }",
+    "icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem }",
+)
 # What comes here, after all that is about connections of the pod itself was accepted, is about somebody else's.
-FORGED_ERRORS = [
-    "icmp type { destination-unreachable, source-quench, time-exceeded, parameter-problem } jump errors",
-    "icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem } jump errors",
-]
+FORGED_ERRORS = [f"{kind} jump errors" for kind in _ERRORS]
 _WALLS: Chains = {
     "walled": logged_drop("flock walled", "walled"),
     # After translation: a Service that leads to the node's own port leads nowhere as well.
@@ -50,6 +51,16 @@ _WALLS: Chains = {
         "tcp dport 179 goto walled",
         f"udp dport {BFD_PORTS} goto walled",
         "meta l4proto 89 goto walled",  # OSPF, whose name only a file in /etc knows
+        *(f"{kind} jump errors-to-node" for kind in _ERRORS),
+    ],
+    # Connections of the node itself carry no number, so here the ends of the one it is about tell whose it is.
+    "errors-to-node": [
+        *(
+            f"iifname . ct {direction} {family} saddr @{own} accept"
+            for family, own in (("ip", "sources4"), ("ip6", "sources6"))
+            for direction in ("original", "reply")
+        ),
+        "jump errors",
     ],
     # What comes by a host port asked for at 127.0.0.1 has no pod's link yet, and gets another source later.
     "from-node": [
