@@ -186,6 +186,11 @@ class Playground:
         self.do(lambda nft: nft.apply(transaction))
         return transaction
 
+    def settle(self) -> None:
+        """As the agent does a while after connections were to be judged again."""
+        transaction = self.ruleset.settle(list(self.numbers.unsettled))
+        self.do(lambda nft: nft.apply(transaction))
+
     def listing(self) -> str:
         return self.node.execute("nft", "list", "ruleset")
 

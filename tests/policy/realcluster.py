@@ -209,6 +209,8 @@ class RealCluster:
         args = "K8S_POD_NAMESPACE=settling;K8S_POD_NAME=settle"
         for adding in [node.cni_start("ADD", "settle", args=args) for node in self.nodes]:
             finish(adding)
+        for node in self.nodes:
+            eventually(lambda node=node: not node.ask("status")["policiesWaiting"], what="all changes are in force")
         self._settling = [node.cni_start("DEL", "settle") for node in self.nodes]
 
     def finish_settling(self) -> None:

@@ -117,6 +117,12 @@ class Stream:
         self.server.close()
 
 
+def settled(cluster: RealCluster) -> bool:
+    """Every pod has a number as source and one as destination."""
+    listing = cluster.nodes[0].execute("nft", "list", "set", "inet", "flock", "pods").stdout
+    return listing.count('"flock') == 2 * len(cluster.nodes[0].links())
+
+
 @pytest.mark.parametrize("protocol", ["TCP", "UDP"])
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "lenient"])
 def test_a_strict_policy_cuts_exactly_the_connections_it_denies(
@@ -125,6 +131,7 @@ def test_a_strict_policy_cuts_exactly_the_connections_it_denies(
     friends = {"podSelector": {"matchLabels": {"app": "friend"}}}
     allow_friends = {"podSelector": {"matchLabels": {"app": "server"}}, "ingress": [{"from": [friends]}]}
     clients = ("x/friend", "x/stranger", "external")
+    eventually(lambda: settled(cluster), what="numbers of an earlier strict policy's pods")
     streams = [Stream(cluster, client, family=family, protocol=protocol) for client in clients]
     try:
         assert [s.flows() for s in streams] == [True, True, True]

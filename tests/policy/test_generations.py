@@ -60,7 +60,7 @@ def test_chains_are_there_before_an_element_leads_to_them(ground: Playground) ->
     assert ground.reaches(2, 1, "6")
     gone = ground.change(Change(removed_policies=(more.key,), subjects=(subject(1, ingress="in"),)))
     assert gone.script == ""
-    assert "more" not in ground.listing()
+    assert "default/more" not in ground.listing()
     assert ground.reaches(2, 1, "6", 81)
 
 

@@ -103,9 +103,10 @@ def test_numbers_are_not_given_twice() -> None:
     numbers = Numbers({"a": PodNumbers(one, one)}, start=HIGHEST)
     assert numbers.of("b").source.current == 1
     numbers.renew("b", "ingress")
+    assert numbers.of("b").destination == Numbered(1, (1,)), "no connection is established by an earlier number"
+    numbers.settle("b")
     assert numbers.of("b").destination == Numbered(2, (1,))
     assert numbers.of("b").source == Numbered(1)
-    numbers.retire("b", {1})
     numbers.release("a")
     assert numbers.of("c").source.current == 3
     for number in range(HIGHEST - 3):

@@ -50,6 +50,7 @@ class Admin:
             "announced": sorted(self._announcer.announced),
             "withdrawn": self._announcer.withdrawn,
             "policies": len(self._policies.index.policies),
+            "policiesWaiting": self._policies.waiting,
         }
 
     async def _sessions(self) -> list[dict[str, Any]]:

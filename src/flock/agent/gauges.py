@@ -96,6 +96,7 @@ def register(metrics: Metrics, parts: Parts, supervisor: Supervisor) -> None:
         "Pods with more connections than they may have.",
         lambda: one(len(parts.connection_limit.overfull)),
     )
+    add("flock_policies_waiting", "gauge", "Namespaces whose changes wait.", lambda: one(len(policies.waiting)))
     add("flock_rules_in_force", "gauge", "1 while the rules are as they should be.", lambda: one(not policies.problem))
     add("flock_rules_transactions_total", "counter", "Changes of rules.", lambda: one(policies.transactions))
     add("flock_rules_repairs_total", "counter", "Rules made anew.", lambda: one(policies.repairs))

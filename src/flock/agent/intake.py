@@ -63,6 +63,10 @@ class Intake:
         """Seconds until it is the turn of changes of the namespace that were not taken in yet; None: there are none."""
         return self._pacing.wait(namespace) if namespace in self._later else None
 
+    @property
+    def waiting(self) -> list[str]:
+        return sorted(self._later)
+
     def next_turn(self) -> float | None:
         return min(map(self._pacing.wait, self._later), default=None)
 

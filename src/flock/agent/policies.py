@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import msgspec
 
 from flock.agent.intake import Intake
 from flock.agent.nodeview import NodeView
+from flock.agent.settling import Settling
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import NO_MAP, Allocation, Pod
 from flock.core.policy.compiled import PolicyKey
@@ -31,7 +32,6 @@ from flock.core.policy.render import Ruleset
 from flock.edge.kernel.podlink import host_name
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
-from flock.edge.nft.connections import numbers_in_use
 from flock.edge.nft.drops import Drop, Drops
 from flock.edge.nft.watch import Watch
 from flock.edge.source import Source
@@ -40,7 +40,7 @@ log = logging.getLogger("policy")
 
 LOOK_EVERY = 120.0  # a comparison of everything that is in force; events tell most of what happens between
 COUNT_EVERY = 30.0  # how old the number of dropped packets may be
-RETRY = 1.0
+RETRY, FIRST_RETRY = 1.0, 0.05  # whoever flushed the tables may still be at it: soon at first
 TURNS = 20  # that an ADD waits for its own namespace's policies, should they be so many or change so often
 REMEMBERED_DROPS = 1000
 
@@ -74,6 +74,7 @@ class Policies:
         self._dirty = asyncio.Event()
         self._drops: deque[dict[str, Any]] = deque(maxlen=REMEMBERED_DROPS)
         self._numbers = Numbers()
+        self._settling = Settling(self._dirty.set)
         self._overfull: frozenset[str] = frozenset()  # pods, by interface, that get no further connections
         self._limited = self._overfull  # as rendered
 
@@ -122,6 +123,11 @@ class Policies:
         """How many connections each pod has, by interface."""
         return self._numbers.flows(by_number)
 
+    @property
+    def waiting(self) -> list[str]:
+        """Namespaces that changed more than their share of late, and whose latest changes are not in force yet."""
+        return self._intake.waiting
+
     def pod_at(self, interface: str) -> str:
         """For people."""
         local = self.index.locals.get(interface)
@@ -159,7 +165,7 @@ class Policies:
 
     async def run(self) -> None:
         """Until cancelled."""
-        looked = time.monotonic()
+        looked, wait = time.monotonic(), FIRST_RETRY
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(COUNT_EVERY):
@@ -173,8 +179,10 @@ class Policies:
                     await self._compare()
                 await self._in_force()
                 await self._count()
+                wait = FIRST_RETRY
             except FlockError:
-                await asyncio.sleep(RETRY)
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, RETRY)
                 self._dirty.set()
 
     # --- into the kernel ---
@@ -231,12 +239,10 @@ class Policies:
         started, namespaces = time.monotonic(), self._intake.take_changes()
         change = self.index.commit()
         if self._behind:
-            await self._nft.replace(self._rules, self.index.compiled)
+            self._rules.cut(change)
+            await self._change(self._nft.replace(self._rules, self.index.compiled))
         else:
-            transaction = self._rules.transaction(change)
-            self._behind = True  # until it is known to have succeeded
-            await self._nft.apply(transaction)
-        self._behind = False
+            await self._change(self._nft.apply(self._rules.transaction(change)))
         self.problem = ""
         self.transactions += 1
         self._intake.charge(namespaces, time.monotonic() - started)
@@ -245,16 +251,15 @@ class Policies:
         await self._intake.settle()
         if self._limited != self._overfull:
             self._limited = self._overfull
-            await self._nft.apply(self._rules.limit(self._limited))
-        if self._numbers.crowded:
-            await self._retire_numbers()
+            await self._change(self._nft.apply(self._rules.limit(self._limited)))
+        if ready := self._settling.ready(self._numbers.unsettled):
+            await self._change(self._nft.apply(self._rules.settle(ready)))
 
-    async def _retire_numbers(self) -> None:
-        """Numbers of earlier connections that no connection has any more can be given out again."""
-        assert self._rules is not None and self._nft is not None
-        in_use = await asyncio.to_thread(numbers_in_use)
-        earlier = {number for number in range(1, 0x10000) if number not in in_use}
-        await self._nft.apply(self._rules.retire(earlier))
+    async def _change(self, work: Awaitable[None]) -> None:
+        """The kernel is behind until it has succeeded, and still is if somebody else changed our tables meanwhile."""
+        others, self._behind = self.repairs, True
+        await work
+        self._behind = self.repairs != others
 
     def _tampered(self) -> None:
         """Somebody else changed our tables, or we do not know."""

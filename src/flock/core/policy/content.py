@@ -38,7 +38,8 @@ def subject_elements(subject: Subject, numbers: PodNumbers) -> list[Element]:
         found.append(Element(TABLE, "link-locals", (name, subject.link_local)))
         found.append(Element(TABLE, "targets6", (name, Raw(subject.link_local.packed))))
     for side, shift in ((numbers.source, 0), (numbers.destination, 16)):
-        found.append(Element(TABLE, "pods", (name, Mark(side.current << shift)), comment=pod))
+        if side.settled:
+            found.append(Element(TABLE, "pods", (name, Mark(side.current << shift)), comment=pod))
         found += [Element(TABLE, "earlier", (name, Mark(n << shift)), comment=pod) for n in side.earlier]
     found.append(Element(TABLE, "self", (name, name)))
     if numbers.overfull:

@@ -35,7 +35,8 @@ BIND_SETS = {
 
 def _judging(side: str, *, here: str, there: str, map_: str, answers: str, strangers: Sequence[str] = ()) -> list[str]:
     """`side`: the pod's, iifname or oifname.  `here`: the half that has its number in a connection's original
-    direction, `there` in the reply direction.  `strangers`: rules for what is not about a connection it has."""
+    direction, `there` in the reply direction, where rules of the other direction judge.  `strangers`: rules for what is not about a connection it has."""
+    other = {"egress": "ingress", "ingress": "egress"}[map_]
     return [
         f'{side} != "flock*" accept',
         f"ct state established,related ct direction original {side} . ct mark & {here} @pods accept",
@@ -44,6 +45,8 @@ def _judging(side: str, *, here: str, there: str, map_: str, answers: str, stran
         f"ct state new ct mark 0 {side} @overfull goto overfull",
         f"ct direction reply {side} . ct mark & {there} @earlier goto {answers}",
         *strangers,
+        # A number that was retired is in no set any more: what was cut by the rules read backwards stays so.
+        *_by_class(f"ct direction reply ct mark & {there} != 0 {side}", f"{other}-replies", counter=f"{other}-drops"),
         *_by_class(side, map_, counter=f"{map_}-drops"),
     ]
 

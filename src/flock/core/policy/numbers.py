@@ -1,12 +1,14 @@
 """Numbers of pods, by which connections are known to be *theirs*.
 
 A connection that was let through carries numbers in its mark: in one half that of the pod it comes from, in the other
-that of the pod it goes to.  A pod has one as source and one as destination, at first the same.  It gets a new one where
-the connections it opened, or those it took, are to be judged again; the earlier ones are kept, because they still say
-whose a connection is.
+that of the pod it goes to.  A pod has one as source and one as destination, at first the same.  Where the connections
+it opened, or those it took, are to be judged again, this happens in two steps.  `renew`: the number becomes an earlier
+one, so that no connection is established any more.  `settle`, later: a new number takes its place.  Between the two no
+connection can get a number that counts by a packet that was judged before.
 
-A number is never given to another pod while connections carry it: they are handed out in a circle of 65535, and one
-that is taken is skipped.
+A pod keeps a few earlier numbers, which say that a connection is its own; the oldest is retired.  A connection with a
+retired number is nobody's, and judged anew.  Numbers are handed out in a circle of 65535, and one that is taken is
+skipped: a retired one comes up again as late as possible.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,15 +24,28 @@ Side = Literal["source", "destination"]
 SIDES: dict[Direction, Side] = {"ingress": "destination", "egress": "source"}
 
 
+EARLIER = 4  # numbers a pod keeps for each direction: 6,500 pods at least find a number
+
+
 class Numbered(msgspec.Struct, frozen=True):
+    """`earlier` from the oldest on.  As long as `current` is among them, no connection is established by it."""
+
     current: int
     earlier: tuple[int, ...] = ()
+
+    @property
+    def settled(self) -> bool:
+        return self.current not in self.earlier
 
 
 class PodNumbers(msgspec.Struct, frozen=True):
     source: Numbered
     destination: Numbered
     overfull: bool = False  # more connections carry them than may
+
+    @property
+    def settled(self) -> bool:
+        return self.source.settled and self.destination.settled
 
     def on(self, direction: Direction) -> Numbered:
         """Connections a policy of this direction judges carry these."""
@@ -48,6 +63,10 @@ class Numbers:
         that lost its numbers does not give out those that live connections carry."""
         self._known = dict(known or {})
         self._taken = {number for pod in self._known.values() for number in pod.all()}
+        self._retired: dict[int, str] = {}  # whose a number was that nobody has
+        self._renewals = 0
+        # Pods that wait for new numbers, by interface, with how many renewals there had been.
+        self.unsettled = {i: 0 for i, pod in self._known.items() if not pod.settled}
         self._next = start
 
     def of(self, interface: str) -> PodNumbers:
@@ -59,28 +78,36 @@ class Numbers:
         return known
 
     def renew(self, interface: str, direction: Direction) -> None:
-        """A new number: what the pod has open in this direction is judged again."""
+        """What the pod has open in this direction is judged again, packet by packet until it is settled."""
         old = self.of(interface).on(direction)
-        self._set(interface, direction, Numbered(self._take(), (*old.earlier, old.current)))
+        if old.settled:
+            self._set(interface, direction, Numbered(old.current, (*old.earlier, old.current)[-EARLIER:]))
+        self._renewals += 1
+        self.unsettled[interface] = self._renewals
 
-    def retire(self, interface: str, numbers: Collection[int]) -> None:
-        """Forget earlier numbers that no connection carries any more."""
+    def settle(self, interface: str) -> None:
+        """New numbers; what is allowed is established with them from its next packet on."""
         for direction in SIDES:
             old = self.of(interface).on(direction)
-            self._set(interface, direction, Numbered(old.current, tuple(n for n in old.earlier if n not in numbers)))
-        still = {number for pod in self._known.values() for number in pod.all()}
-        self._taken -= set(numbers) - still
+            if not old.settled:
+                self._set(interface, direction, Numbered(self._take(), old.earlier))
+        self.unsettled.pop(interface, None)
 
     def limit(self, interface: str, *, overfull: bool) -> None:
         self._known[interface] = msgspec.structs.replace(self.of(interface), overfull=overfull)
 
     def flows(self, by_number: Mapping[int, int]) -> dict[str, int]:
         """How many connections each pod has, of those that carry each number."""
-        return {i: sum(by_number.get(n, 0) for n in set(pod.all())) for i, pod in self._known.items()}
+        found = {i: sum(by_number.get(n, 0) for n in set(pod.all())) for i, pod in self._known.items()}
+        for number in self._retired.keys() & by_number.keys():
+            if self._retired[number] in found:
+                found[self._retired[number]] += by_number[number]
+        return found
 
     def release(self, interface: str) -> None:
         """The pod is gone."""
         old = self._known.pop(interface, None)
+        self.unsettled.pop(interface, None)
         if old is not None:
             self._taken.difference_update(old.all())
 
@@ -88,14 +115,12 @@ class Numbers:
         for interface in self._known.keys() - set(interfaces):
             self.release(interface)
 
-    @property
-    def crowded(self) -> bool:
-        """So many are taken that it is time to retire earlier ones."""
-        return len(self._taken) > HIGHEST // 2
-
     def _set(self, interface: str, direction: Direction, numbered: Numbered) -> None:
-        changed = msgspec.structs.replace(self._known[interface], **{SIDES[direction]: numbered})
-        self._known[interface] = changed
+        old = self._known[interface]
+        new = self._known[interface] = msgspec.structs.replace(old, **{SIDES[direction]: numbered})
+        retired = set(old.all()) - set(new.all())
+        self._taken -= retired
+        self._retired.update(dict.fromkeys(retired, interface))
 
     def _take(self) -> int:
         if len(self._taken) >= HIGHEST:
@@ -104,5 +129,6 @@ class Numbers:
             self._next = self._next % HIGHEST + 1
         number = self._next
         self._taken.add(number)
+        self._retired.pop(number, None)
         self._next = number % HIGHEST + 1
         return number

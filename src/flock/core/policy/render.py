@@ -108,13 +108,18 @@ class Ruleset:
             return Transaction(prepare, script=_script([*steps.late, *statements(operations)]))
         return Transaction(prepare, operations=tuple(operations))
 
-    def retire(self, numbers: Collection[int]) -> Transaction:
-        """Forget earlier numbers, which the caller found on no connection."""
-        earlier = {i: {*n.source.earlier, *n.destination.earlier} for i, n in self._numbered.items()}
-        fewer = [interface for interface, had in earlier.items() if not had.isdisjoint(numbers)]
-        for interface in fewer:
-            self._numbers.retire(interface, numbers)
-        return self.transaction(Change(subjects=tuple(self._subjects[i] for i in fewer)))
+    def cut(self, change: Change) -> None:
+        """For `full` to render, where a change comes while everything is made anew."""
+        for interface, direction in to_cut(
+            change, subjects=self._subjects, policies=self._policies, all_strict=self._strict
+        ):
+            self._numbers.renew(interface, direction)
+
+    def settle(self, interfaces: Collection[str]) -> Transaction:
+        """New numbers for pods whose connections are judged again, once no packet is under way from before that."""
+        for interface in interfaces:
+            self._numbers.settle(interface)
+        return self.transaction(Change(subjects=tuple(self._subjects[i] for i in interfaces if i in self._subjects)))
 
     def limit(self, overfull: Collection[str]) -> Transaction:
         """No further connections for these pods, by interface, and again for all others."""

@@ -1,7 +1,7 @@
 """Which pods' numbers live connections carry.
 
-Both functions read all of the node's connections, in the calling thread's namespace: for rare use, off the loop.
-KernelRefused rather than an incomplete answer: a number that is missing in it would be retired.
+Reads all of the node's connections, in the calling thread's namespace: for rare use, off the loop.  KernelRefused
+rather than an incomplete answer.
 """
 
 import errno
@@ -19,10 +19,6 @@ CT_GET = 1 << 8 | 1  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_GET
 CTA_MARK = 8
 HEADER = 4  # struct nfgenmsg
 _ATTR, _MARK = struct.Struct("=HH"), struct.Struct(">I")
-
-
-def numbers_in_use() -> set[int]:
-    return set(flows_by_number())
 
 
 def flows_by_number() -> Counter[int]:

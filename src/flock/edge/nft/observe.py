@@ -98,13 +98,14 @@ def numbers(socket: NftSocket) -> dict[str, PodNumbers]:
     """Each pod's numbers as the kernel has them, by interface: they outlive the agent there."""
     current, earlier = _numbers(socket, "pods"), _numbers(socket, "earlier")
     found = {}
-    for name in {name for name, _ in current}:
-        if all((name, side) in current for side in (SOURCE, DESTINATION)):
-            source, destination = (
-                Numbered(current[name, side][0], tuple(sorted(earlier.get((name, side), ()))))
-                for side in (SOURCE, DESTINATION)
-            )
-            found[name] = PodNumbers(source, destination)
+    for name in {name for name, _ in (*current, *earlier)}:
+        sides = []
+        for side in (SOURCE, DESTINATION):
+            had = sorted(earlier.get((name, side), ()))
+            now = current.get((name, side), had[-1:])  # one that is not settled is an earlier one only
+            sides += [Numbered(now[0], tuple(had))] if now else []
+        if len(sides) == 2:
+            found[name] = PodNumbers(source=sides[0], destination=sides[1])
     return found
 
 

@@ -1,0 +1,104 @@
+"""Tables that somebody else flushed are made anew because the kernel tells, without waiting for anything else."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from playground import Playground
+
+from flock.agent import policies
+from flock.agent.policies import Policies
+from flock.core.facts import NodeFacts
+from flock.core.policy.render import Transaction
+from flock.edge.nft import observe
+from flock.edge.nft.apply import Nft
+
+Scenario = Callable[[Policies, Nft], Awaitable[None]]
+STEPS = 500
+
+
+def with_rules_in_force(ground: Playground, directory: Path, scenario: Scenario) -> None:
+    """The agent's part that keeps rules in force, in the node's namespace, of a cluster without objects."""
+    source: Any = SimpleNamespace(
+        namespaces={}, network_policies={}, cluster_pods={}, pods={}, requires_pods=False, drain_changes=set
+    )
+    view: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
+
+    async def whole() -> None:
+        kept = Policies(
+            source=source, allocations=list, view=view, state_dir=directory, strict=False, antispoofing=True
+        )
+        await kept.begin()
+        running = asyncio.create_task(kept.run())
+        try:
+            await scenario(kept, cast(Nft, kept._nft))
+        finally:
+            running.cancel()
+
+    with ground.node.inside():
+        asyncio.run(whole())
+
+
+async def until_present(nft: Nft) -> None:
+    for _ in range(STEPS):
+        if await nft.ask(observe.present):
+            return
+        await REAL_SLEEP(0.01)
+    raise AssertionError("the tables did not come back")
+
+
+REAL_SLEEP = asyncio.sleep
+
+
+@pytest.mark.parametrize("command", ["flush ruleset", "delete table inet flock", "delete table arp flock"])
+def test_between_the_flush_and_the_repair_nobody_sleeps(
+    ground: Playground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Nor is it found by the comparison of everything, which is two minutes away."""
+    assert policies.LOOK_EVERY >= 60
+
+    async def scenario(kept: Policies, nft: Nft) -> None:
+        slept: list[float] = []
+
+        async def sleep(seconds: float, result: Any = None) -> Any:
+            slept.append(seconds)
+            return await REAL_SLEEP(seconds, result)
+
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        started = time.perf_counter()
+        await asyncio.to_thread(ground.node.execute, "nft", command)
+        assert not await nft.ask(observe.present) or kept.repairs
+        await until_present(nft)
+        print(f"\n`nft {command}`: rules are back after {1000 * (time.perf_counter() - started):.0f} ms")
+        assert kept.repairs >= 1
+        assert not any(slept)
+
+    with_rules_in_force(ground, tmp_path, scenario)
+
+
+def test_a_flush_while_our_own_change_is_under_way_is_not_forgotten(
+    ground: Playground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(kept: Policies, nft: Nft) -> None:
+        apply, done = nft.apply, asyncio.Event()
+
+        async def apply_beside_a_flush(transaction: Transaction) -> None:
+            monkeypatch.setattr(nft, "apply", apply)
+            await apply(transaction)
+            await asyncio.to_thread(ground.node.execute, "nft", "flush ruleset")
+            for _ in range(STEPS):
+                if kept.repairs:
+                    break
+                await REAL_SLEEP(0.01)
+            done.set()
+
+        monkeypatch.setattr(nft, "apply", apply_beside_a_flush)
+        kept.trigger()
+        await asyncio.wait_for(done.wait(), 10)
+        await until_present(nft)
+
+    with_rules_in_force(ground, tmp_path, scenario)
