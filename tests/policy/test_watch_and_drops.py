@@ -11,6 +11,7 @@ from test_elements import CHANGES, STATE
 from flock.core.errors import KernelRefused
 from flock.core.policy.compiled import Change, Peers, Rule
 from flock.edge.nft import observe
+from flock.edge.nft import watch as watching
 from flock.edge.nft.apply import Nft
 from flock.edge.nft.drops import Drop, Drops
 from flock.edge.nft.watch import Watch
@@ -30,7 +31,7 @@ FOREIGN_CHANGES = [
 def test_a_foreign_change_is_noticed_and_a_full_script_heals_it(ground: Playground, command: str) -> None:
     async def scenario() -> None:
         noticed = asyncio.Event()
-        watch = Watch(on_change=noticed.set)
+        watch = Watch(on_change=noticed.set, on_lost=noticed.set)
         watch.start()
         nft = Nft(watch=watch)
         try:
@@ -46,6 +47,29 @@ def test_a_foreign_change_is_noticed_and_a_full_script_heals_it(ground: Playgrou
             ground.node.execute("nft", "add table inet theirs; add chain inet theirs c; flush table inet theirs")
             await asyncio.sleep(0.05)
             assert not noticed.is_set(), "not about us"
+        finally:
+            nft.close()
+            watch.close()
+
+    with ground.node.inside():
+        asyncio.run(scenario())
+
+
+def test_more_than_there_is_room_for_is_told_as_lost_and_not_as_foreign(
+    ground: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making everything anew because of it would be as much again."""
+    monkeypatch.setattr(watching, "BUFFER", 4096)
+
+    async def scenario() -> None:
+        noticed, lost = asyncio.Event(), asyncio.Event()
+        watch = Watch(on_change=noticed.set, on_lost=lost.set)
+        watch.start()
+        nft = Nft(watch=watch)
+        try:
+            await nft.replace(ground.ruleset, STATE)
+            await asyncio.wait_for(lost.wait(), 5)
+            assert not noticed.is_set()
         finally:
             nft.close()
             watch.close()

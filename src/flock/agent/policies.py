@@ -11,7 +11,6 @@ import contextlib
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import msgspec
 
 from flock.agent.intake import Intake
 from flock.agent.nodeview import NodeView
+from flock.agent.remembered import RememberedDrops
 from flock.agent.settling import Settling
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import NO_MAP, Allocation, Pod
@@ -32,7 +32,6 @@ from flock.core.policy.render import Ruleset
 from flock.edge.kernel.podlink import host_name
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
-from flock.edge.nft.drops import Drop, Drops
 from flock.edge.nft.watch import Watch
 from flock.edge.source import Source
 
@@ -42,7 +41,6 @@ LOOK_EVERY = 120.0  # a comparison of everything that is in force; events tell m
 COUNT_EVERY = 30.0  # how old the number of dropped packets may be
 RETRY, FIRST_RETRY = 1.0, 0.05  # whoever flushed the tables may still be at it: soon at first
 TURNS = 20  # that an ADD waits for its own namespace's policies, should they be so many or change so often
-REMEMBERED_DROPS = 1000
 
 
 class Policies:
@@ -60,8 +58,7 @@ class Policies:
         self.problem = "the rules are not in force yet"
         self.transactions = 0
         self.repairs = 0
-        self.dropped = 0  # that were told, at a limited rate
-        self.counted: observe.Counted | None = None  # all of them
+        self.counted: observe.Counted | None = None  # packets that were dropped
         self._source = source
         self._allocations = allocations
         self._strict, self._antispoofing = strict, antispoofing
@@ -72,9 +69,10 @@ class Policies:
         self._waiting: list[asyncio.Future[None]] = []
         self._transacting: asyncio.Task[None] | None = None  # held: the loop itself does not
         self._dirty = asyncio.Event()
-        self._drops: deque[dict[str, Any]] = deque(maxlen=REMEMBERED_DROPS)
+        self._drops = RememberedDrops(lambda index: self.pod_at(self.interface_name(index)))
         self._numbers = Numbers()
         self._settling = Settling(self._dirty.set)
+        self._looked = time.monotonic()  # when everything in force was last compared
         self._overfull: frozenset[str] = frozenset()  # pods, by interface, that get no further connections
         self._limited = self._overfull  # as rendered
 
@@ -150,7 +148,7 @@ class Policies:
     async def begin(self) -> None:
         """The first full picture is there: take all of it in, and put it into force in one transaction."""
         if self._nft is None:
-            watch = Watch(on_change=self._tampered)
+            watch = Watch(on_change=self._tampered, on_lost=self._look_at_once)
             watch.start()
             self._nft = Nft(watch=watch)
         if self._rules is None:  # else an earlier attempt came further
@@ -161,11 +159,11 @@ class Policies:
         for allocation in self._allocations():
             self._set_local(allocation, None)
         await self._in_force()
-        self._start_listening()
+        self._drops.start()
 
     async def run(self) -> None:
         """Until cancelled."""
-        looked, wait = time.monotonic(), FIRST_RETRY
+        wait = FIRST_RETRY
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(COUNT_EVERY):
@@ -174,8 +172,8 @@ class Policies:
             if self._rules is None:
                 continue
             try:
-                if time.monotonic() - looked > LOOK_EVERY:
-                    looked = time.monotonic()
+                if time.monotonic() - self._looked > LOOK_EVERY:
+                    self._looked = time.monotonic()
                     await self._compare()
                 await self._in_force()
                 await self._count()
@@ -268,6 +266,11 @@ class Policies:
         self._behind = True
         self._dirty.set()
 
+    def _look_at_once(self) -> None:
+        """Not making everything anew: that is what may have been too much to tell, and would be again."""
+        self._looked = float("-inf")
+        self._dirty.set()
+
     async def _count(self) -> None:
         assert self._nft is not None
         with contextlib.suppress(FlockError):
@@ -305,7 +308,7 @@ class Policies:
         return {"answers": msgspec.to_builtins(answers), "text": "\n".join([*map(str, answers), *caveat])}
 
     def drops(self, *, after: int) -> list[dict[str, Any]]:
-        return [drop for drop in self._drops if drop["number"] > after]
+        return self._drops.after(after)
 
     @property
     def problems(self) -> dict[str, str]:
@@ -327,27 +330,5 @@ class Policies:
     def closed(self) -> int:
         """How many of those that are refused have no good version."""
         return sum(map(self.index.is_closed, self.index.problems))
-
-    def _start_listening(self) -> None:
-        try:
-            Drops(on_drop=self._on_drop).start()
-        except (FlockError, OSError) as error:  # enforcement does not depend on it
-            log.warning("drops are not shown problem=%s", error)
-
-    def _on_drop(self, drop: Drop) -> None:
-        self.dropped += 1
-        self._drops.append(
-            {
-                "number": self.dropped,
-                "at": time.time(),
-                "what": drop.what,
-                "pod": self.pod_at(self.interface_name(drop.interface)),
-                "source": str(drop.source or ""),
-                "destination": str(drop.destination or ""),
-                "protocol": drop.protocol,
-                "port": drop.port,
-                "policies": drop.policies,
-            }
-        )
 
     interface_name: Callable[[int], str] = staticmethod(str)  # set by whoever knows the links' indexes

@@ -103,6 +103,9 @@ def test_selectors_that_all_mean_everybody_are_counted_by_whom_they_mean(monkeyp
     ]
     node.set_policy(policy({"ingress": [{"from": everybody[:2]}]}, name="few"))
     node.set_policy(policy({"ingress": [{"from": everybody}]}, name="many"))
+    for number in range(10):  # the same selectors: nothing more
+        node.set_policy(policy({"ingress": [{"from": everybody[:2]}]}, name=f"few{number}"))
+        assert not in_force(node, f"few{number}").closed
     assert not in_force(node, "few").closed
     assert "addresses" in in_force(node, "many").closed
     assert len(node.compiled.groups) == 2, "the groups it would have needed are gone again"

@@ -6,7 +6,7 @@ namespace that asks for too much is worse off.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from flock.core.policy.compiled import CompiledPolicy, PolicyKey
 from flock.core.policy.rosters import Audience, audiences
@@ -14,11 +14,11 @@ from flock.core.policy.rosters import Audience, audiences
 POLICY_SETS = 512  # 256 different selectors; real policies have a few
 NAMESPACE_SETS = 4096  # two thousand different selectors; the largest namespaces we know of have hundreds
 NAMESPACE_LINES = 32768  # rules, and blocks and ports in them
-# Addresses of pods that selectors mean, each counted for each of them: four times every pod of a large cluster, and in
-# a small one enough for hundreds of selectors that mean everybody.
-POLICY_MEMBERS = 65536
-MEMBERS_PER_POD = 8
-NAMESPACE_POLICIES = 4  # as large as that, with regard to members
+# Addresses of pods that selectors mean, each counted for each of them: every pod of a large cluster twice, in both
+# families, and in a small one enough for dozens of selectors that mean everybody.  10,000 take a tenth of a second.
+POLICY_MEMBERS = 16384
+MEMBERS_PER_POD = 4
+NAMESPACE_POLICIES = 2  # so many times that for all of a namespace, where equal selectors count once
 
 
 def sets_of(audience: Audience) -> int:
@@ -47,7 +47,7 @@ class Budgets:
         self._sets: dict[str, Counter[Audience]] = {}
         self._spent: Counter[str] = Counter()  # sets
         self._lines: Counter[str] = Counter()
-        self._members: dict[str, Counter[PolicyKey]] = {}
+        self._members: dict[str, Counter[Audience]] = {}  # as of when they were taken up
 
     def take_up(self, policy: CompiledPolicy) -> bool:
         """Whether there is room for the policy; then it counts until it is put down."""
@@ -66,12 +66,12 @@ class Budgets:
         used.update(wanted)
         return True
 
-    def count(self, key: PolicyKey, members: int, *, pods: int) -> bool:
-        """So many more for a policy that was taken up, in a cluster of so many pods."""
+    def hold(self, key: PolicyKey, sizes: Mapping[Audience, int], *, pods: int) -> bool:
+        """Whether there is room for the members of what a policy that was taken up needs; `pods`: in the cluster."""
         most = max(POLICY_MEMBERS, MEMBERS_PER_POD * pods)
         of_namespace = self._members.setdefault(key[0], Counter())
-        of_namespace[key] += members
-        if of_namespace[key] <= most and of_namespace.total() <= NAMESPACE_POLICIES * most:
+        of_namespace.update({audience: size for audience, size in sizes.items() if audience not in of_namespace})
+        if sum(sizes.values()) <= most and of_namespace.total() <= NAMESPACE_POLICIES * most:
             return True
         self.refuse(key, f"the addresses selectors mean: {most}, or {NAMESPACE_POLICIES} times that for a namespace")
         return False
@@ -84,9 +84,9 @@ class Budgets:
         used.subtract(audiences(policy))
         for audience in [audience for audience, count in used.items() if count <= 0]:
             self._spent[namespace] -= sets_of(audience)
+            self._members.get(namespace, Counter()).pop(audience, None)
             del used[audience]
         self._lines[namespace] -= lines(policy)
-        self._members.get(namespace, Counter()).pop(policy.key, None)
 
     def refuse(self, key: PolicyKey, what: str) -> None:
         self.problems[key] = f"spec: no room on this node for {what}"

@@ -324,11 +324,11 @@ class PolicyIndex:
     def _take_up(self, policy: ParsedPolicy) -> CompiledPolicy:
         """With its groups; its closed form where that is more than this node has room for."""
         if self._budgets.take_up(policy.compiled):
-            held = []
+            held: dict[Audience, int] = {}
             for audience in audiences(policy.compiled):
-                held.append(audience)
                 self._hold(audience, policy)
-                if not self._budgets.count(policy.key, self._rosters.size(audience), pods=len(self._pods)):
+                held[audience] = self._rosters.size(audience)
+                if not self._budgets.hold(policy.key, held, pods=len(self._pods)):
                     break
             else:
                 return policy.compiled

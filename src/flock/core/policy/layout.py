@@ -35,7 +35,8 @@ BIND_SETS = {
 
 def _judging(side: str, *, here: str, there: str, map_: str, answers: str, strangers: Sequence[str] = ()) -> list[str]:
     """`side`: the pod's, iifname or oifname.  `here`: the half that has its number in a connection's original
-    direction, `there` in the reply direction, where rules of the other direction judge.  `strangers`: rules for what is not about a connection it has."""
+    direction, `there` in the reply direction, where rules of the other direction judge.  `strangers`: rules for what is
+    not about a connection it has."""
     other = {"egress": "ingress", "ingress": "egress"}[map_]
     return [
         f'{side} != "flock*" accept',

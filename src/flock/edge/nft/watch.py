@@ -24,11 +24,12 @@ _OUR_NAMES = tuple({w.text(1, table.split(" ")[1]) for table in TABLES})  # the 
 
 
 class Watch:
-    """`on_change` is called on the loop for each burst of changes to our tables that was not ours, or that was lost;
-    it must be quick."""
+    """`on_change` is called on the loop for each burst of changes to our tables that was not ours, `on_lost` where the
+    kernel had more to tell than there was room for, which may all have been our own.  Both must be quick."""
 
-    def __init__(self, *, on_change: Callable[[], None]) -> None:
+    def __init__(self, *, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None:
         self._on_change = on_change
+        self._on_lost = on_lost
         self._ours: set[int] = set()
         self._finished: list[int] = []  # processes that ended, whose announcements may still wait in the socket
         flags = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
@@ -63,7 +64,7 @@ class Watch:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                changed = True
+                self._on_lost()
                 continue
             changed = changed or self._concerns_us(data)
         if changed:
