@@ -23,7 +23,8 @@ from flock.agent.remembered import RememberedDrops
 from flock.agent.settling import Settling
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import NO_MAP, Allocation, Pod
-from flock.core.policy.compiled import PolicyKey
+from flock.core.policy.budget import POD_POLICIES
+from flock.core.policy.compiled import DIRECTIONS, PolicyKey
 from flock.core.policy.explain import describe, parse_port, why
 from flock.core.policy.facts import local_pod, pod_ports
 from flock.core.policy.index import PolicyIndex
@@ -313,9 +314,11 @@ class Policies:
     @property
     def problems(self) -> dict[str, str]:
         """What is refused, why, and what is in force in its place."""
-        return {
-            f"NetworkPolicy {'/'.join(key)}": self._judgement(key, said) for key, said in self.index.problems.items()
-        }
+        found = {f"NetworkPolicy {'/'.join(key)}": self._judgement(key, s) for key, s in self.index.problems.items()}
+        for subject in self.index.compiled.subjects.values():
+            if any(len(subject.verdicts.policies(direction) or ()) >= POD_POLICIES for direction in DIRECTIONS):
+                found[f"Pod {subject.pod}"] = f"selected by {POD_POLICIES} policies or more; the rest allow it nothing"
+        return found
 
     def problems_here(self) -> dict[PolicyKey, str]:
         """The same, of those that isolate a pod of this node."""

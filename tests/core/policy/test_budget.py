@@ -110,3 +110,14 @@ def test_selectors_that_all_mean_everybody_are_counted_by_whom_they_mean(monkeyp
     assert "addresses" in in_force(node, "many").closed
     assert len(node.compiled.groups) == 2, "the groups it would have needed are gone again"
     assert all(set(addresses("10.1.0.7")) <= set(members) for members in node.compiled.groups.values())
+
+
+def test_of_too_many_policies_for_one_pod_the_rest_allow_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flock.core.policy.index.POD_POLICIES", 3)
+    node = crowded(monkeypatch)
+    for number in range(6):
+        node.set_policy(policy({"ingress": [{"ports": [{"port": number + 1}]}]}, name=f"p{number}"))
+    assert node.verdicts("flock-x-a") == Verdicts(tuple(("x", f"p{number}") for number in range(3)))
+    assert len(node.compiled.policies) == 3, "the others take no room"
+    node.drop_policy(("x", "p1"))
+    assert node.verdicts("flock-x-a") == Verdicts(tuple(("x", f"p{number}") for number in (0, 2, 3)))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from flock.core.policy.compiled import CompiledPolicy, PolicyKey
 from flock.core.policy.rosters import Audience, audiences
 
+POD_POLICIES = 2000  # that select one pod; the rest, by name, allow it nothing.  Each is a jump in every class it is in
 POLICY_SETS = 512  # 256 different selectors; real policies have a few
 NAMESPACE_SETS = 4096  # two thousand different selectors; the largest namespaces we know of have hundreds
 NAMESPACE_LINES = 32768  # rules, and blocks and ports in them
@@ -35,8 +36,10 @@ def sets(policy: CompiledPolicy) -> int:
 
 
 def lines(policy: CompiledPolicy) -> int:
+    """Of its chains, and one for each of these."""
     rules = [rule for rules in (policy.ingress, policy.egress) for rule in rules or ()]
-    return sum(2 * len(r.peers.groups) + len(r.peers.blocks) + len(r.ports) + len(r.named) + 1 for r in rules)
+    chains = (policy.ingress is not None) + (policy.egress is not None)
+    return chains + sum(2 * len(r.peers.groups) + len(r.peers.blocks) + len(r.ports) + len(r.named) + 1 for r in rules)
 
 
 class Budgets:

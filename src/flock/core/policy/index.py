@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from flock.core.policy.budget import Budgets
+from flock.core.policy.budget import POD_POLICIES, Budgets
 from flock.core.policy.compiled import (
     ALL_PODS,
     Change,
@@ -288,7 +288,8 @@ class PolicyIndex:
         return Verdicts(self._isolating(keys, "ingress", local), self._isolating(keys, "egress", local))
 
     def _isolating(self, keys: Iterable[PolicyKey], direction: Direction, local: Local) -> tuple[PolicyKey, ...] | None:
-        found = sorted(key for key in keys if self._policies[key].compiled.rules(direction) is not None)
+        isolating = (key for key in keys if self._policies[key].compiled.rules(direction) is not None)
+        found = sorted(isolating)[:POD_POLICIES]
         if not found:
             return None
         return tuple(found) if local.labels is not None else ()
