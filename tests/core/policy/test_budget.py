@@ -72,11 +72,15 @@ def test_what_is_beyond_a_namespaces_share_is_closed_until_there_is_room(monkeyp
     assert node.is_closed(("x", "zu-viel"))
     assert not node.is_closed(("x", "one"))
     node.drop_policy(("x", "one"))
+    assert all(map(node.is_closed, node.problems)), "before the commit as after it"
     assert not in_force(node, "zu-viel").closed
     assert node.problems == {}
     node.set_policy(policy({"ingress": [{"from": peers(3, start=20)}]}, name="same"))
     assert in_force(node, "same").closed, "a policy that grows beyond it is closed, and not what it was before"
+    node.set_policy(policy({"ingress": [{"from": peers(3, start=30)}]}, name="zu-viel"))
+    assert in_force(node, "zu-viel").closed
     node.drop_policy(("x", "zu-viel"))
+    assert set(node.problems) == {("x", "same")}
     node.set_policy(policy({"ingress": []}, name="same"))
     assert not in_force(node, "same").closed
     assert node.problems == {}

@@ -69,7 +69,7 @@ class PolicyIndex:
 
     def is_closed(self, key: PolicyKey) -> bool:
         """Is the policy in force, or would it be, only as its closed form?"""
-        return bool(self._in_use.get(key, self._policies[key].compiled).closed)
+        return bool((self._in_use.get(key) or self._policies[key].compiled).closed)
 
     @property
     def policies(self) -> Mapping[PolicyKey, ParsedPolicy]:
@@ -108,6 +108,7 @@ class PolicyIndex:
 
     def drop_policy(self, key: PolicyKey) -> None:
         self._problems.pop(key, None)
+        self._budgets.forget(key)
         if key in self._policies:
             self._replace_policy(key, None)
 
