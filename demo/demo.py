@@ -15,8 +15,8 @@ import time
 from chapters import CHAPTERS, the_end
 from stage import BIN, Failed, Stage, bold, indented, say
 
-from flock.cli.asking import AgentError
 from flock.core.errors import FlockError
+from flock.edge.asking import AgentError
 
 
 def tell(stage: Stage, *, hold: bool) -> None:
