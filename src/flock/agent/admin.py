@@ -87,8 +87,7 @@ class Admin:
 
     async def repair(self, request: Request) -> list[dict[str, str]]:
         """Repair what can be repaired, then tell what is left."""
-        await self._attachments.resolve_pending()
-        await self._healer.repair_now()
+        await self._checker.repair()
         return await self.check(request)
 
     async def bgp(self, _: Request) -> list[dict[str, Any]]:

@@ -62,6 +62,7 @@ class Announcer:
         self._leaving_since: dict[Via, float] = {}
         self._rights: Rights | None = None
         self._refused: dict[str, str] = {}  # interfaces the kernel takes no next hop on, with the reason
+        self._made: dict[str, tuple[Via, ...]] = {}  # what the last run put into the kernel
         self.announced: frozenset[str] = frozenset()
         self.last_error = ""
         self.runs = 0
@@ -110,7 +111,7 @@ class Announcer:
         except (FlockError, OSError) as error:
             self._complain(str(error))
             return False
-        self._refused = changes.refused
+        self._refused, self._made = changes.refused, wanted
         self._complain("; ".join(f"{name}: {reason}" for name, reason in sorted(changes.refused.items())))
         self.announced = frozenset(
             a for a, vias in wanted.items() if {v.interface for v in vias} - changes.refused.keys()
@@ -163,6 +164,30 @@ class Announcer:
             alive=lambda allocation: allocation.host_interface in present,
             right=self._rights.of,
         )
+
+    async def differences(self) -> list[tuple[str, str]]:
+        """What the last run made and is not there any more, what it could not make, and what is announced for nobody:
+        the container it belongs to, empty for none, and words.  What the next run is about to change is not told."""
+        async with self._alone:
+            if not self._picture_complete:
+                return []
+            present = await self._kernel.announced()
+            indexes = {name: index for index, name in self._attachments.links.items()}
+            found = []
+            for claim in self.claims():
+                if claim.obstacle:
+                    continue
+                name, hops = claim.via.interface, present.get(packed(claim.address), frozenset())
+                problem = self._refused.get(name, "")
+                if not problem and claim.via not in self._made.get(claim.address, ()):
+                    problem = self.last_error
+                elif not problem and (indexes.get(name, 0), packed(claim.via.gateway)) not in hops:
+                    problem = f"route missing via {claim.via.gateway} dev {name}"
+                if problem:
+                    found.append((claim.container_id, f"announced {claim.address}: {problem}"))
+            known = set(map(packed, self._made))
+            found += [("", f"announced {ip_address(dst)}: for no pod") for dst in present if dst not in known]
+            return found
 
     # --- withdrawing everything ---
 

@@ -1,10 +1,17 @@
-"""CHECK and `flockctl check`: store, prevResult, kernel and manifests, compared item by item."""
+"""CHECK and `flockctl check`: store, prevResult, kernel and manifests, compared item by item.
+
+Links, routes and neighbours, what is announced, rules, and whether the node forwards: whatever pods' packets depend on.
+"""
 
 from collections.abc import Iterable
 from ipaddress import ip_address, ip_interface
 
+from flock.agent.announcer import Announcer
 from flock.agent.attachments import Attachments
 from flock.agent.healing import Healer
+from flock.agent.nodeview import NodeView
+from flock.agent.policies import Policies
+from flock.agent.rulecheck import rule_differences
 from flock.core.cni import PrevResult, Request, gateway
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
@@ -15,15 +22,28 @@ from flock.edge.source import Source
 
 
 class Checker:
-    def __init__(self, *, attachments: Attachments, healer: Healer, kernel: Kernel, source: Source) -> None:
+    def __init__(
+        self,
+        *,
+        attachments: Attachments,
+        announcer: Announcer,
+        healer: Healer,
+        kernel: Kernel,
+        policies: Policies,
+        source: Source,
+        view: NodeView,
+    ) -> None:
         self._attachments = attachments
+        self._announcer = announcer
         self._healer = healer
         self._kernel = kernel
+        self._policies = policies
         self._source = source
+        self._view = view
 
     async def check(self, known: Allocation, request: Request, prev: PrevResult | None) -> list[str]:
         """Every difference, each naming the item; empty if there is none."""
-        found = []
+        found = [f"rules: {what}" for what in await rule_differences(self._policies, host_name(known))]
         if known.ifname and known.ifname != request.ifname:
             found.append(f"interface {request.ifname}: the container is attached as {known.ifname}")
         found += prev_result_differences(known, prev, request)
@@ -31,7 +51,19 @@ class Checker:
         found += [f"{d.kind}: {d.what}" for d in host]
         if not any(d.kind is Kind.LINK_MISSING for d in host):
             found += await self._kernel.pod_differences(known, request.netns)
-        return found
+        if known.anycast or known.addresses:
+            found += [what for whose, what in await self._announcer.differences() if whose == known.container_id]
+        return found + await self._forwarding()
+
+    async def _forwarding(self) -> list[str]:
+        return [f"forwarding: {switch} is off" for switch in await self._view.forwarding_off()]
+
+    async def repair(self) -> None:
+        """Everything that can be repaired, at once; what cannot be is for `audit` to tell."""
+        await self._attachments.resolve_pending()
+        await self._healer.repair_now()
+        await self._policies.settled(repaired=True)
+        await self._announcer.reconcile()
 
     async def audit(self) -> list[dict[str, str]]:
         """Leaks and losses of the whole node, as rows.  Containers that a verb is at work on are left out."""
@@ -60,6 +92,11 @@ class Checker:
             elif allocation.netns and allocation.container_id not in broken:
                 differences = await self._kernel.pod_differences(allocation, allocation.netns)
                 rows += [_row("loss", allocation, item) for item in differences]
+        rows += [_of_node("loss", f"rules: {what}") for what in await rule_differences(self._policies)]
+        for container_id, what in await self._announcer.differences():
+            owner = by_container.get(container_id)
+            rows.append(_row("loss", owner, what) if owner else _of_node("loss" if container_id else "leak", what))
+        rows += [_of_node("loss", what) for what in await self._forwarding()]
         return rows + self._against_pods(by_container.values())
 
     def _against_pods(self, allocations: Iterable[Allocation]) -> list[dict[str, str]]:
@@ -76,6 +113,10 @@ class Checker:
 
 def _row(kind: str, allocation: Allocation, item: str) -> dict[str, str]:
     return {"type": kind, "pod": allocation.pod, "container": allocation.container_id, "item": item}
+
+
+def _of_node(kind: str, item: str) -> dict[str, str]:
+    return {"type": kind, "pod": "", "container": "", "item": item}
 
 
 def prev_result_differences(known: Allocation, prev: PrevResult | None, request: Request) -> list[str]:

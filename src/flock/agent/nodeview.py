@@ -125,6 +125,11 @@ class NodeView:
             self.facts = facts
             self._notify()
 
+    async def forwarding_off(self) -> list[str]:
+        """Switches of the node that keep pods' packets from being forwarded now."""
+        versions = {network.version for network in self.config.reach} if self.config else set()
+        return await self._kernel.forwarding_off(ipv6=6 in versions, ipv4=4 in versions)
+
     def _notify(self) -> None:
         for listener in self._listeners:
             listener()

@@ -109,7 +109,15 @@ def assemble(
         departure=departure,
         announcer=announcer,
         healer=healer,
-        checker=Checker(attachments=attachments, healer=healer, kernel=kernel, source=source),
+        checker=Checker(
+            attachments=attachments,
+            announcer=announcer,
+            healer=healer,
+            kernel=kernel,
+            policies=policies,
+            source=source,
+            view=view,
+        ),
         neighbours=neighbours,
         connection_limit=ConnectionLimit(policies=policies, view=view, sysctl=settings.sysctl_dir),
     )

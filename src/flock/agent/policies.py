@@ -57,6 +57,7 @@ class Policies:
     ) -> None:
         self.index = PolicyIndex()
         self.problem = "the rules are not in force yet"
+        self.disturbed = False  # somebody else changed what is in the kernel; it is being made anew
         self.transactions = 0
         self.repairs = 0
         self.counted: observe.Counted | None = None  # packets that were dropped
@@ -67,7 +68,7 @@ class Policies:
         self._rules: Ruleset | None = None
         self._nft: Nft | None = None
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
-        self._waiting: list[asyncio.Future[None]] = []
+        self.queue: list[asyncio.Future[None]] = []  # who waits for a change to be in force
         self._transacting: asyncio.Task[None] | None = None  # held: the loop itself does not
         self._dirty = asyncio.Event()
         self._drops = RememberedDrops(lambda index: self.pod_at(self.interface_name(index)))
@@ -189,8 +190,8 @@ class Policies:
     async def _in_force(self) -> None:
         """Return once everything known at the time of the call is in force."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(done)
-        if len(self._waiting) == 1:
+        self.queue.append(done)
+        if len(self.queue) == 1:
             self._transacting = asyncio.get_running_loop().create_task(self._transact())
         await done
 
@@ -207,7 +208,7 @@ class Policies:
     async def _transact(self) -> None:
         """One transaction for all who wait; those who come meanwhile get the next one."""
         await asyncio.sleep(0)  # callers of the same turn of the loop share it
-        waiting, failure = list(self._waiting), None
+        waiting, failure = list(self.queue), None
         try:
             await self._apply()
         except (FlockError, OSError) as error:
@@ -221,8 +222,8 @@ class Policies:
             self._behind = True
             self.problem = failure.msg
             self._dirty.set()  # whoever waited may give up; the rules must be right all the same
-        self._waiting = self._waiting[len(waiting) :]
-        if self._waiting:
+        self.queue = self.queue[len(waiting) :]
+        if self.queue:
             self._transacting = asyncio.get_running_loop().create_task(self._transact())
         for done in waiting:
             if done.cancelled():
@@ -258,13 +259,13 @@ class Policies:
         """The kernel is behind until it has succeeded, and still is if somebody else changed our tables meanwhile."""
         others, self._behind = self.repairs, True
         await work
-        self._behind = self.repairs != others
+        self._behind = self.disturbed = self.repairs != others
 
     def _tampered(self) -> None:
         """Somebody else changed our tables, or we do not know."""
         log.warning("our tables were changed by somebody else, making them anew")
         self.repairs += 1
-        self._behind = True
+        self._behind = self.disturbed = True
         self._dirty.set()
 
     def _look_at_once(self) -> None:
@@ -284,6 +285,16 @@ class Policies:
         expected = self._rules.expected(self.index.compiled)
         if await self._nft.ask(observe.observe) != expected:
             self._tampered()
+
+    async def settled(self, *, repaired: bool = False) -> Ruleset:
+        """What is to be in the kernel, once it is there, unless somebody else changed it; with `repaired`, that too.
+        KernelRefused if it cannot be."""
+        if repaired and self._rules is not None:
+            await self._compare()
+        if repaired or not self.disturbed:
+            await self._in_force()
+        assert self._rules is not None
+        return self._rules
 
     # --- telling ---
 

@@ -9,7 +9,7 @@ Both take the change in at once.  If the kernel then refuses it, the mirror is a
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -28,15 +28,17 @@ from flock.core.policy.compiled import (
     everything,
     named_audiences,
 )
-from flock.core.policy.content import binding, member_elements, port_elements, subject_elements
+from flock.core.policy.content import binding, classes_of, member_elements, port_elements, subject_elements
 from flock.core.policy.cutting import Cut, to_cut
 from flock.core.policy.elements import (
     ARP_TABLE,
+    BIND_TABLE,
     TABLE,
     Chain,
     Element,
     NamedSet,
     Operation,
+    Table,
     destination_chain,
     source_chain,
     statements,
@@ -62,6 +64,13 @@ class Expected(msgspec.Struct, frozen=True):
 
     rules: dict[str, int]
     elements: dict[str, int]
+
+
+class ExpectedOfPod(msgspec.Struct, frozen=True):
+    """What one pod depends on: its elements, and how many rules are in the chains its packets meet."""
+
+    elements: tuple[Element, ...]
+    rules: dict[tuple[Table, str], int]
 
 
 class Ruleset:
@@ -128,10 +137,24 @@ class Ruleset:
             self._numbers.limit(interface, overfull=interface in overfull)
         return self.transaction(Change(subjects=tuple(self._subjects[i] for i in changed)))
 
+    def expected_of(self, interface: str) -> ExpectedOfPod | None:
+        """None if there is no such pod.  Costs what the pod has."""
+        pod = self._pod(interface)
+        if pod is None:
+            return None
+        judging = {**layout.CHAINS, **walls.chains(antispoofing=self._antispoofing)}
+        rules: dict[tuple[Table, str], int] = {(TABLE, name): count for name, count in _count(judging).items()}
+        rules |= {(BIND_TABLE, name): count for name, count in _count(layout.BIND_CHAINS).items()}
+        rules |= {(BIND_TABLE, chain(interface)): 1 for chain in (source_chain, destination_chain)}
+        for class_ in classes_of(*pod):
+            named = [class_.chain, *(names.policy_chain(class_.kind, key) for key in class_.policies)]
+            rules |= {(TABLE, name): self._rules[name] for name in named}
+        return ExpectedOfPod(tuple(_elements(pod)), rules)
+
     def expected(self, compiled: Compiled) -> Expected:
         """For comparing with what is in the kernel."""
         fixed = {**layout.CHAINS, **layout.BIND_CHAINS, **walls.chains(antispoofing=self._antispoofing)}
-        rules = {name: sum(not layout.is_hook(line) for line in lines) for name, lines in fixed.items()}
+        rules = _count(fixed)
         for interface in self._subjects:
             rules |= {source_chain(interface): 1, destination_chain(interface): 1}
         elements = Counter(dict.fromkeys(_SETS, 0))
@@ -294,6 +317,10 @@ _IP = {6: "ipv6_addr", 4: "ipv4_addr", 0: "ifname"}
 
 def _set_order(element: Element) -> tuple[str, int]:
     return (element.table, _SETS[element.set])
+
+
+def _count(chains: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    return {name: sum(not layout.is_hook(line) for line in lines) for name, lines in chains.items()}
 
 
 def _add_set(name: str, type_: str, comment: str) -> str:

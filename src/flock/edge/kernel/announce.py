@@ -83,6 +83,17 @@ def announce(
     return changes
 
 
+def announced(netlink: Netlink) -> dict[bytes, frozenset[tuple[int, bytes]]]:
+    """What the kernel announces: the next hops, as link and gateway, by address."""
+    nexthops = {x.id: x for x in netlink.dump(n.dump_nexthops(), n.Nexthop.decode)}
+    groups = {dst: nexthops.get(route.nexthop) for dst, route in _routes(netlink, PROTO_ANNOUNCE).items()}
+    return {
+        dst: frozenset((nexthops[m].index, nexthops[m].gateway) for m in group.members if m in nexthops)
+        for dst, group in groups.items()
+        if group is not None
+    }
+
+
 def _withdraw(netlink: Netlink, plan: "_Plan") -> None:
     try:
         netlink.run(list(plan.kept.values()))

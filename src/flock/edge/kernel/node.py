@@ -52,6 +52,13 @@ def enable_forwarding(sysctl: Path, *, ipv6: bool, ipv4: bool) -> list[str]:
     return changed
 
 
+def forwarding_off(sysctl: Path, *, ipv6: bool, ipv4: bool) -> list[str]:
+    """The switches that are not as `enable_forwarding` leaves them."""
+    switches = [sysctl / "ipv6" / "conf" / "all" / "forwarding"] if ipv6 else []
+    switches += [sysctl / "ipv4" / "ip_forward"] if ipv4 else []
+    return [str(switch.relative_to(sysctl)) for switch in switches if _read(switch) != "1"]
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text().strip()

@@ -18,7 +18,7 @@ from flock.core.announcing import Via
 from flock.core.facts import NodeFacts
 from flock.core.model import Allocation
 from flock.edge.kernel import adopt, node, observe, original, podcheck
-from flock.edge.kernel.announce import Changes, announce
+from flock.edge.kernel.announce import Changes, announce, announced
 from flock.edge.kernel.conntrack import Sweeper
 from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks, packed, prepare_host_side
 from flock.edge.netlink.route import Request
@@ -150,6 +150,9 @@ class Kernel:
         """Routes of the original flock to addresses that are announced, or not, by us now."""
         return await self._slow.run(lambda links: original.remove_routes(links.host, carriers))
 
+    async def announced(self) -> dict[bytes, frozenset[tuple[int, bytes]]]:
+        return await self._slow.run(lambda links: announced(links.host))
+
     async def delete_links(self, indexes: Collection[int]) -> None:
         await self._slow.run(lambda links: links.delete_links(indexes))
 
@@ -170,6 +173,9 @@ class Kernel:
 
     async def enable_forwarding(self, *, ipv6: bool, ipv4: bool) -> list[str]:
         return await self._slow.run(lambda _: node.enable_forwarding(self._sysctl, ipv6=ipv6, ipv4=ipv4))
+
+    async def forwarding_off(self, *, ipv6: bool, ipv4: bool) -> list[str]:
+        return await self._slow.run(lambda _: node.forwarding_off(self._sysctl, ipv6=ipv6, ipv4=ipv4))
 
     def close(self) -> None:
         self._fast.close()

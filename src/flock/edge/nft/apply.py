@@ -99,6 +99,15 @@ class Nft:
         self._socket.close()
 
 
+def ask_aside(question: Callable[[NftSocket], T]) -> T:
+    """Beside transactions, in the calling thread and its namespace: what is not in force yet is not seen."""
+    socket = NftSocket()
+    try:
+        return question(socket)
+    finally:
+        socket.close()
+
+
 def _words(said: bytes) -> str:
     """What nft complains about, without the script it quotes."""
     errors = [line for line in said.decode(errors="replace").splitlines() if "Error:" in line]

@@ -128,6 +128,12 @@ def _element(element: Element, *, add: bool) -> bytes:
     return _nested(LIST_ELEMENT, parts)
 
 
+def question(element: Element) -> bytes:
+    """The body of a request for one element."""
+    wanted = _nested(LIST_ELEMENT, _nested(ELEMENT_KEY, w.attr(DATA_VALUE, key(element.key))))
+    return header(element.table) + w.text(ELEMENTS_SET, element.set) + _nested(ELEMENTS, wanted)
+
+
 def key(parts: tuple[Part, ...]) -> bytes:
     """Parts of a concatenation are padded to four bytes each."""
     return b"".join(map(_part, parts))

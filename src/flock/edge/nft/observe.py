@@ -7,10 +7,10 @@ from ipaddress import ip_address
 import msgspec
 
 from flock.core.policy.drops import COUNTERS
-from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, ORIGINAL_TABLE, TABLE, TABLES
+from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, ORIGINAL_TABLE, TABLE, TABLES, Element, element_text
 from flock.core.policy.layout import Content
 from flock.core.policy.numbers import Numbered, PodNumbers
-from flock.core.policy.render import Expected
+from flock.core.policy.render import Expected, ExpectedOfPod
 from flock.edge.netlink import wire as w
 from flock.edge.nft import batch as b
 from flock.edge.nft.socket import NftSocket
@@ -67,6 +67,30 @@ def observe(socket: NftSocket) -> Expected:
         for name in _names(socket, table, b.GETSET, b.SET_NAME):
             counts[name] = len(elements(socket, table, name))
     return Expected(rules, counts)
+
+
+def lacking(socket: NftSocket, expected: ExpectedOfPod) -> list[str]:
+    """What of one pod's is not there, in words.  Asks by key and by chain, so it costs what the pod has."""
+    found = [
+        f"{element.table} {element.set} lacks {element_text(element, full=False)}"
+        for element in expected.elements
+        if not _has(socket, element)
+    ]
+    for (table, chain), count in expected.rules.items():
+        rules = sum(1 for _ in _dump(socket, table, b.GETRULE, w.text(b.RULE_CHAIN, chain)))
+        if rules != count:
+            found.append(f"{table} chain {chain} has {rules} rules, expected {count}")
+    return found
+
+
+def _has(socket: NftSocket, element: Element) -> bool:
+    """With that verdict, if it is in a map."""
+    for answer in socket.ask(b.GETSETELEM, b.question(element), dump=False):
+        for found in w.items(w.attrs(answer, 4).get(b.ELEMENTS, b"")):
+            data = w.attrs(w.attrs(found).get(b.ELEMENT_DATA, b""))
+            chain = w.attrs(data.get(b.DATA_VERDICT, b"")).get(b.VERDICT_CHAIN, b"")
+            return w.as_text(chain) == element.verdict.partition(" ")[2]
+    return False
 
 
 def existing(socket: NftSocket) -> dict[str, Content]:
