@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from flock.edge import inotify
-from flock.edge.manifests import MAX_BYTES, ManifestSource
+from flock.edge.manifestfile import MAX_BYTES
+from flock.edge.manifests import ManifestSource
 from flock.edge.source import Source
 
 PATIENCE = 20  # seconds until a test that waits for a notice gives up

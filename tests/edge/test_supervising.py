@@ -108,3 +108,15 @@ def test_closing_ends_everything() -> None:
         assert ended.is_set() and not supervisor.problems
 
     asyncio.run(test())
+
+
+def test_a_callback_that_fails_is_shown_and_counted_too() -> None:
+    async def test() -> None:
+        supervisor, loop = Supervisor(calm=CALM), asyncio.get_running_loop()
+        loop.set_exception_handler(supervisor.unexpected)
+        loop.call_soon(lambda: 1 / 0)
+        await asyncio.sleep(0.01)
+        assert supervisor.restarts == {"callbacks": 1} and "division by zero" in supervisor.problems[0]
+        await supervisor.close()
+
+    asyncio.run(test())

@@ -105,6 +105,7 @@ class Agent:
         requires(lambda: "" if self._healed else "the first look at the kernel is not over yet")
         degraded_by(lambda: self._view.config_problem if self._view.config else "")
         degraded_by(lambda: self._store.last_error)
+        degraded_by(lambda: self._kernel.stuck)
         degraded_by(lambda: self._routing.conf_problem)
         degraded_by(lambda: self._routing.bird_problem if self._view.speaks else "")
         degraded_by(lambda: self._routing.import_problem)

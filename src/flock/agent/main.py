@@ -46,6 +46,7 @@ async def _main(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     supervisor = Supervisor()
+    loop.set_exception_handler(supervisor.unexpected)
     source, writer = _connect(settings, supervisor)
     await Agent(settings, source, writer, supervisor).run(stop)
 

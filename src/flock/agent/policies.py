@@ -173,6 +173,7 @@ class Policies:
             self._dirty.clear()
             if self._rules is None:
                 continue
+            self._drops.start()
             try:
                 if time.monotonic() - self._looked > LOOK_EVERY:
                     self._looked = time.monotonic()
@@ -329,6 +330,8 @@ class Policies:
         for subject in self.index.compiled.subjects.values():
             if any(len(subject.verdicts.policies(direction) or ()) >= POD_POLICIES for direction in DIRECTIONS):
                 found[f"Pod {subject.pod}"] = f"selected by {POD_POLICIES} policies or more; the rest allow it nothing"
+        if self._drops.problem:
+            found["packet drops"] = f"not shown: {self._drops.problem}"
         return found
 
     def problems_here(self) -> dict[PolicyKey, str]:

@@ -18,15 +18,24 @@ class RememberedDrops:
     """`pod_behind` names the pod behind an interface, given by its index."""
 
     def __init__(self, pod_behind: Callable[[int], str]) -> None:
+        self.problem = ""  # why nothing is heard
         self._pod_behind = pod_behind
         self._told = 0
         self._drops: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+        self._listener: Drops | None = None
 
     def start(self) -> None:
+        """May be called again and again until it works: somebody else may listen where only one can."""
+        if self._listener is not None:
+            return
         try:
-            Drops(on_drop=self._on_drop).start()
+            self._listener = Drops(on_drop=self._on_drop)
+            self._listener.start()
+            self.problem = ""
         except (FlockError, OSError) as error:  # enforcement does not depend on it
-            log.warning("drops are not shown problem=%s", error)
+            if str(error) != self.problem:
+                log.warning("drops are not shown problem=%s", error)
+            self.problem = str(error)
 
     def after(self, number: int) -> list[dict[str, Any]]:
         return [drop for drop in self._drops if drop["number"] > number]

@@ -14,8 +14,9 @@ to forget all pods.
 """
 
 import asyncio
-import errno
+import contextlib
 import hashlib
+import logging
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -25,16 +26,16 @@ from typing import Any
 import msgspec
 
 from flock.core.errors import FlockError
-from flock.core.manifest import Object, ObjectKey, Unreadable, parse_manifest
+from flock.core.manifest import Object, ObjectKey, parse_manifest
 from flock.core.model import Namespace, Node, Pod
 from flock.edge import inotify
-from flock.edge.inotify import Inotify
+from flock.edge.inotify import Event, Inotify
+from flock.edge.manifestfile import content, is_manifest
 from flock.edge.source import ChangeKey, PodKey, Problem, WatchState
 
-SUFFIXES = (".yaml", ".yml", ".json")
+log = logging.getLogger("manifests")
+
 CONFIGMAP_LINK = "..data"
-# Parsed on the event loop at about 2 MiB/s: a file of this size holds 10,000 small pods and up a second or two.
-MAX_BYTES = 4 << 20
 # Only while something that is there cannot be watched or read: no notice tells when that has changed.
 RETRY_SECONDS = 1.0
 
@@ -184,7 +185,7 @@ class ManifestSource:
             return
         there: dict[str, bool] = {}  # the names something happened to, and whether they outlived it
         afresh = False
-        for event in self._inotify.pending():
+        for event in self._notices(self._inotify):
             if event.mask & inotify.OVERFLOW:
                 afresh = True
             elif event.watch == self._parent_watch:
@@ -193,13 +194,26 @@ class ManifestSource:
                 continue  # the rest of a watch that was given up
             elif event.mask & GONE or event.name == CONFIGMAP_LINK:
                 afresh = True
-            elif _is_manifest(event.name) and not (event.mask & inotify.CREATE and self._has_writer(event.name)):
+            elif is_manifest(event.name) and not (event.mask & inotify.CREATE and self._has_writer(event.name)):
                 there[event.name] = not event.mask & (inotify.DELETE | inotify.MOVED_FROM)
         # Without the directory, a file that was deleted before is told from one that went with it by its notice.
         changed = self._reload({name for name in there if not afresh or not there[name]})
         if afresh:
             changed |= self._attach()
         self._tell_if(changed)
+
+    def _notices(self, notices: Inotify) -> list[Event]:
+        """If they cannot be had any more, another queue is made, and everything is read anew."""
+        try:
+            return notices.pending()
+        except OSError as error:
+            log.error("lost the notices of directory=%s problem=%s", self._directory, error)
+            asyncio.get_running_loop().remove_reader(notices)
+            with contextlib.suppress(OSError):
+                notices.close()
+            self._inotify, self._watch, self._parent_watch = None, -1, -1
+            self._retry_later()
+            return []
 
     def _has_writer(self, name: str) -> bool:
         """A name that has just appeared: a new file, whose writer will close it, or a link to a finished one?"""
@@ -218,7 +232,7 @@ class ManifestSource:
                 self._inotify = Inotify()
                 asyncio.get_running_loop().add_reader(self._inotify, self.refresh)
             if self._watch_directory(self._inotify):
-                present = {entry.name for entry in os.scandir(self._directory) if _is_manifest(entry.name)}
+                present = {entry.name for entry in os.scandir(self._directory) if is_manifest(entry.name)}
                 changed = self._reload(present | self._files.keys())
                 self._synced = True
             else:
@@ -266,7 +280,7 @@ class ManifestSource:
         """The file's present contribution; NOTHING if it is gone or a folder."""
         last = self._files.get(name, NOTHING)
         try:
-            data = _content(self._directory / name)
+            data = content(self._directory / name)
             if data is None:
                 return NOTHING
             digest = hashlib.blake2b(data).digest()
@@ -278,6 +292,9 @@ class ManifestSource:
             return File(objects=last.objects, problems=(f"cannot be read: {error.strerror}",))
         except FlockError as error:
             return File(objects=last.objects, problems=(error.msg,))
+        except Exception as error:  # a mistake of ours concerns this file alone
+            log.exception("could not read a manifest file=%s", name)
+            return File(objects=last.objects, problems=(f"cannot be understood: {error!r:.200}",))
         refused = manifest.refused.keys()
         # A refused object without a readable name may be any of its kind.
         kept = {key: value for key, value in last.objects.items() if refused & {key, ObjectKey(key.kind, "", "")}}
@@ -311,30 +328,3 @@ class ManifestSource:
             del self._holders[key]
             slots.pop(slot, None)
         (self._contested.add if len(holders) > 1 else self._contested.discard)(key)
-
-
-def _is_manifest(name: str) -> bool:
-    """Dotfiles are editors' and ConfigMaps' own; their other temporary names have no such suffix."""
-    return name.endswith(SUFFIXES) and not name.startswith(".")
-
-
-def _content(path: Path) -> bytes | None:
-    """The file's bytes; None if there is no such file or it is a folder.  Raises OSError, Unreadable."""
-    try:
-        # Not blocking, so that a FIFO with this name cannot hang the agent.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        if path.is_symlink():
-            raise OSError(errno.ENOENT, "the link leads nowhere") from None
-        return None
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            return None
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable("not a regular file")
-        if status.st_size > MAX_BYTES:
-            raise Unreadable(f"more than {MAX_BYTES} bytes")
-        return os.read(descriptor, MAX_BYTES)
-    finally:
-        os.close(descriptor)

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import fcntl
 import ipaddress
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,8 @@ from flock.core.faults import Point, faults
 from flock.core.model import Allocation, Released
 from flock.core.naming import host_interface
 from flock.edge.marks import Marks
+
+log = logging.getLogger("store")
 
 FILE = "allocations.json"
 VERSION = 1
@@ -169,12 +172,15 @@ class Store:
         loop = asyncio.get_running_loop()
         while self._queue:
             batch, self._queue = self._queue, []
-            entries, fragments, released = self._applied(batch)
-            content = self._encode(fragments, released)
             try:
+                entries, fragments, released = self._applied(batch)
+                content = self._encode(fragments, released)
                 await loop.run_in_executor(self._disk, self._write, content)
-            except OSError as error:
-                self.last_error = f"cannot write {self._path}: {error.strerror or error}"
+            except Exception as error:  # whatever it is: who waits is told, and who comes later is served
+                if not isinstance(error, OSError):
+                    log.exception("could not write the state file")
+                reason = error.strerror if isinstance(error, OSError) else None
+                self.last_error = f"cannot write {self._path}: {reason or error!r}"
                 self._settle(batch, StoreFailure(self.last_error, details="the previous state file is intact"))
                 continue
             self._entries, self._fragments, self._released = entries, fragments, released

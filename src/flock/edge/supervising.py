@@ -8,11 +8,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 log = logging.getLogger("supervise")
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 CALM = 60.0  # longer than the longest pause, so that trouble that lasts is shown without gaps
+
+CALLBACKS = "callbacks"  # counted as a part: what fails in them is started again by the next event
 
 Run = Callable[[], Awaitable[None]]
 
@@ -63,6 +66,14 @@ class Supervisor:
             await asyncio.sleep(pause)
             kept.restarts += 1
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    def unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The loop's exception handler: a callback failed, or a task that nobody waits for.  Shown like a part."""
+        kept = self._kept.setdefault(CALLBACKS, _Kept())
+        kept.failed_at = time.monotonic()
+        kept.restarts += 1
+        kept.problem = f"an unexpected error: {context.get('exception') or context.get('message')!r:.300}"
+        loop.default_exception_handler(context)
 
     @property
     def problems(self) -> tuple[str, ...]:

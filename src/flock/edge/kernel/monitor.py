@@ -4,14 +4,13 @@ A netlink socket in the route groups, with a filter in the kernel that lets thro
 changes only: the routes, neighbours and addresses that every ADD creates do not even wake us up.
 """
 
-import asyncio
 import ctypes
-import errno
 import socket
 import struct
 from collections.abc import Callable
 
 from flock.edge.netlink import wire as w
+from flock.edge.netlink.listener import Listener
 from flock.edge.netlink.route import Link
 
 RTMGRP_LINK, RTMGRP_NEIGH = 0x1, 0x4
@@ -22,8 +21,6 @@ WANTED = (w.RTM_NEWLINK, w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELR
 SO_ATTACH_FILTER = 26
 SO_RCVBUFFORCE = 33  # not capped by net.core.rmem_max, which is 208 KiB on most hosts
 BUFFER = 4 << 20  # a burst of 1000 DELs fits; an overrun only means that everything is looked at
-GATHER = 0.05
-DRAIN = 1000  # datagrams per wake-up, so that a flood does not starve the loop
 
 
 class Event:
@@ -39,52 +36,33 @@ class Event:
         self.protocol = protocol
 
 
-class Monitor:
+class Monitor(Listener):
     """`on_event` is called for each event, `on_overrun` when some were lost; both on the loop, both must be quick."""
+
+    gather = 0.05  # and no wake-up in the middle of an ADD
 
     def __init__(self, *, on_event: Callable[[Event], None], on_overrun: Callable[[], None]) -> None:
         self._on_event = on_event
         self._on_overrun = on_overrun
-        self._socket = socket.socket(
+        super().__init__()
+
+    def _open(self) -> socket.socket:
+        made = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE
         )
-        _attach_filter(self._socket)
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
-        self._socket.bind((0, GROUPS))
+        _attach_filter(made)
+        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
+        made.bind((0, GROUPS))
+        return made
 
-    def start(self) -> None:
-        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._gather)
+    def _take(self, data: bytes) -> None:
+        for kind, _, _, body in w.messages(data):
+            event = _decode(kind, body)
+            if event is not None:
+                self._on_event(event)
 
-    def close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._socket.fileno())
-        self._socket.close()
-
-    def _gather(self) -> None:
-        """Let more come before looking: one wake-up for many events, and none in the middle of an ADD."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._socket.fileno())
-        loop.call_later(GATHER, self._look)
-
-    def _look(self) -> None:
-        if self._socket.fileno() >= 0:
-            self._drain()
-            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._gather)
-
-    def _drain(self) -> None:
-        for _ in range(DRAIN):
-            try:
-                data = self._socket.recv(65536)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno == errno.ENOBUFS:
-                    self._on_overrun()
-                    continue
-                raise
-            for kind, _, _, body in w.messages(data):
-                event = _decode(kind, body)
-                if event is not None:
-                    self._on_event(event)
+    def _missed(self) -> None:
+        self._on_overrun()
 
 
 def _decode(kind: int, body: bytes) -> Event | None:

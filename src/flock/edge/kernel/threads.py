@@ -9,6 +9,7 @@ flows, for which nobody waits.
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
@@ -24,6 +25,7 @@ from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks, pa
 from flock.edge.netlink.route import Request
 
 T = TypeVar("T")
+LONG = 30.0  # seconds for one piece of work: a thousand links are deleted in less
 
 
 class _Thread:
@@ -35,6 +37,8 @@ class _Thread:
     def __init__(self, name: str, sysctl: Path) -> None:
         self._work: SimpleQueue[tuple[Callable[[PodLinks], Any], asyncio.Future[Any]] | None] = SimpleQueue()
         ready: SimpleQueue[BaseException | None] = SimpleQueue()
+        self.name = name
+        self.since = 0.0  # when the work under way began; 0: there is none
         self._thread = threading.Thread(target=self._serve, args=(sysctl, ready), name=name, daemon=True)
         self._thread.start()
         failure = ready.get()
@@ -60,10 +64,12 @@ class _Thread:
         while (item := self._work.get()) is not None:
             work, done = item
             result, failure = None, None
+            self.since = time.monotonic()
             try:
                 result = work(links)
             except BaseException as error:
                 failure = error
+            self.since = 0.0
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
                 done.get_loop().call_soon_threadsafe(_settle, done, result, failure)
 
@@ -87,6 +93,15 @@ class Kernel:
         self._sweeper = Sweeper(sysctl=str(sysctl))
         self._doomed: list[tuple[Allocation, asyncio.Future[None]]] = []
         self._reaper: asyncio.Task[None] | None = None
+
+    @property
+    def stuck(self) -> str:
+        """Work that the kernel does not finish: nothing else is done in its thread, and no thread can be ended."""
+        now = time.monotonic()
+        held_up = [
+            f"{t.name} for {now - t.since:.0f} s" for t in (self._fast, self._slow) if t.since and now - t.since > LONG
+        ]
+        return f"the kernel does not answer: {', '.join(held_up)}" if held_up else ""
 
     async def attach(self, allocation: Allocation, *, announced: Announced, claimed: Claimed) -> Attached:
         self._sweeper.spare(_carried(allocation))

@@ -244,7 +244,7 @@ class KubeSource:
     async def _asked(self, namespace: str, name: str, uid: str) -> Pod | None:
         try:
             raw = await self._client.get(f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}")
-            return _same_pod(decode_pod(raw), uid)
+            return _same_pod(await asyncio.to_thread(decode_pod, raw), uid)  # a tenant may have made it large
         except FlockError:
             return None  # away, not there, or unreadable: the caller says what it could not learn
 

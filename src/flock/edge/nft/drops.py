@@ -3,8 +3,6 @@
 Only one process can listen to a group; who asks the agent shares its reader.
 """
 
-import asyncio
-import errno
 import os
 import socket
 import struct
@@ -17,6 +15,7 @@ import msgspec
 from flock.core.errors import KernelRefused
 from flock.core.policy.drops import NFLOG_GROUP
 from flock.edge.netlink import wire as w
+from flock.edge.netlink.listener import Listener
 from flock.edge.nft.socket import NETLINK_NETFILTER, TIMEOUT
 
 PACKET, CONFIG = 4 << 8, 4 << 8 | 1  # NFNL_SUBSYS_ULOG: NFULNL_MSG_PACKET, NFULNL_MSG_CONFIG
@@ -26,7 +25,6 @@ COPY = 96  # bytes: an IPv6 header with extensions and the ports
 ETHERTYPE_ARP = 0x0806
 PROTOCOLS = {1: "ICMP", 6: "TCP", 17: "UDP", 58: "ICMPv6", 132: "SCTP"}
 EXTENSIONS = (0, 43, 60)  # IPv6 headers that come before the protocol's and tell their own length
-DRAIN = 200
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,50 +48,42 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True):
         return self.outdev if self.what == "ingress" or not self.indev else self.indev
 
 
-class Drops:
+class Drops(Listener):
     """`on_drop` is called on the loop for each drop that the kernel tells, and must be quick."""
 
     def __init__(self, *, on_drop: Callable[[Drop], None], group: int = NFLOG_GROUP) -> None:
         """KernelRefused if somebody else listens to the group."""
         self._on_drop = on_drop
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
-        try:
-            self._socket.settimeout(TIMEOUT)
-            self._configure(group, w.attr(CONFIG_COMMAND, bytes([BIND])))
-            self._configure(group, w.attr(CONFIG_MODE, struct.pack(">IBx", COPY, COPY_PACKET)))
-            self._configure(group, w.attr(CONFIG_THRESHOLD, struct.pack(">I", 1)))  # tell each at once
-            self._socket.setblocking(False)
-        except BaseException:
-            self._socket.close()
-            raise
+        self._group = group
+        super().__init__()
 
-    def _configure(self, group: int, attribute: bytes) -> None:
-        self._socket.send(w.message(CONFIG, w.NLM_F_ACK, 1, struct.pack(">BBH", 0, 0, group) + attribute))
-        for kind, _, _, body in w.messages(self._socket.recv(65536)):
+    def _open(self) -> socket.socket:
+        made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+        try:
+            made.settimeout(TIMEOUT)
+            self._configure(made, w.attr(CONFIG_COMMAND, bytes([BIND])))
+            self._configure(made, w.attr(CONFIG_MODE, struct.pack(">IBx", COPY, COPY_PACKET)))
+            self._configure(made, w.attr(CONFIG_THRESHOLD, struct.pack(">I", 1)))  # tell each at once
+            made.setblocking(False)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _configure(self, made: socket.socket, attribute: bytes) -> None:
+        made.send(w.message(CONFIG, w.NLM_F_ACK, 1, struct.pack(">BBH", 0, 0, self._group) + attribute))
+        for kind, _, _, body in w.messages(made.recv(65536)):
             number = -struct.unpack_from("=i", body)[0] if kind == w.NLMSG_ERROR else 0
             if number:
-                raise KernelRefused(f"listen to NFLOG group {group}: {os.strerror(number)}", errno=number)
+                raise KernelRefused(f"listen to NFLOG group {self._group}: {os.strerror(number)}", errno=number)
 
-    def start(self) -> None:
-        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._drain)
+    def _take(self, data: bytes) -> None:
+        for kind, _, _, body in w.messages(data):
+            if kind == PACKET:
+                self._on_drop(decode(body))
 
-    def close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._socket.fileno())
-        self._socket.close()
-
-    def _drain(self) -> None:
-        for _ in range(DRAIN):
-            try:
-                data = self._socket.recv(65536)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno == errno.ENOBUFS:
-                    continue
-                raise
-            for kind, _, _, body in w.messages(data):
-                if kind == PACKET:
-                    self._on_drop(decode(body))
+    def _missed(self) -> None:
+        """The kernel counts them all."""
 
 
 def decode(body: bytes) -> Drop:

@@ -5,45 +5,42 @@ socket and by the process id of the `nft` we started, which is the port it gets.
 """
 
 import asyncio
-import errno
 import socket
 import struct
 from collections.abc import Callable
 
 from flock.core.policy.elements import TABLES
 from flock.edge.netlink import wire as w
+from flock.edge.netlink.listener import Listener
 from flock.edge.nft.batch import NEWGEN, SUBSYSTEM
 from flock.edge.nft.socket import NETLINK_NETFILTER, SO_RCVBUFFORCE
 
 SOL_NETLINK, NETLINK_ADD_MEMBERSHIP = 270, 1
 NFNLGRP_NFTABLES = 7
 BUFFER = 16 << 20  # a table of a thousand pods made anew; an overrun only means that everything is looked at
-DRAIN = 1000  # datagrams per wake-up
 _PORT = struct.Struct("=12xI")  # of a message's header
 _OUR_NAMES = tuple({w.text(1, table.split(" ")[1]) for table in TABLES})  # the first attribute of every message
 
 
-class Watch:
+class Watch(Listener):
     """`on_change` is called on the loop for each burst of changes to our tables that was not ours, `on_lost` where the
     kernel had more to tell than there was room for, which may all have been our own.  Both must be quick."""
 
     def __init__(self, *, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None:
         self._on_change = on_change
         self._on_lost = on_lost
+        self._changed = False  # a change is about to be told
         self._ours: set[int] = set()
         self._finished: list[int] = []  # processes that ended, whose announcements may still wait in the socket
+        super().__init__()
+
+    def _open(self) -> socket.socket:
         flags = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-        self._socket = socket.socket(socket.AF_NETLINK, flags, NETLINK_NETFILTER)
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
-        self._socket.bind((0, 0))  # a socket without a port is told nothing
-        self._socket.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES)
-
-    def start(self) -> None:
-        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._drain)
-
-    def close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._socket.fileno())
-        self._socket.close()
+        made = socket.socket(socket.AF_NETLINK, flags, NETLINK_NETFILTER)
+        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
+        made.bind((0, 0))  # a socket without a port is told nothing
+        made.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES)
+        return made
 
     def ours(self, port: int) -> None:
         self._ours.add(port)
@@ -52,23 +49,21 @@ class Watch:
         """Once what it did was read: a process id may come back as somebody else's."""
         self._finished.append(port)
 
-    def _drain(self) -> None:
-        changed = False
-        for _ in range(DRAIN):
-            try:
-                data = self._socket.recv(65536)
-            except BlockingIOError:
-                self._ours.difference_update(self._finished)
-                self._finished.clear()
-                break
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                self._on_lost()
-                continue
-            changed = changed or self._concerns_us(data)
-        if changed:
-            self._on_change()
+    def _take(self, data: bytes) -> None:
+        if not self._changed and self._concerns_us(data):
+            self._changed = True
+            asyncio.get_running_loop().call_soon(self._tell)  # once for all that is waiting
+
+    def _tell(self) -> None:
+        self._changed = False
+        self._on_change()
+
+    def _missed(self) -> None:
+        self._on_lost()
+
+    def _caught_up(self) -> None:
+        self._ours.difference_update(self._finished)
+        self._finished.clear()
 
     def _concerns_us(self, data: bytes) -> bool:
         """A message's first attribute names its table; one datagram holds messages of one or more tables."""
