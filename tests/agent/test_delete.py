@@ -1,11 +1,15 @@
 """DEL: from the store alone, twice, late, in any order, and never at another's cost.  Issue 2, Deliver 8."""
 
+import glob
+import os
+import subprocess
 from typing import Any
 
 import pytest
+from anycasting import OWN, granting
 from looking import addresses_of, assert_sound, failure, outcome, pod_side, undisturbed
 
-from harness import CniFailure, Node
+from harness import CniFailure, Node, eventually
 
 
 def test_del_leaves_nothing(node: Node) -> None:
@@ -124,6 +128,32 @@ def test_every_order_of_verbs_is_safe(node: Node) -> None:
                 attached = attached if verb == "CHECK" else verb == "ADD"
                 assert ("a" in node.allocations()) is attached
             assert_sound(node)
+
+
+def test_an_address_that_was_announced_by_itself_is_taken_back_aloud(fresh: Node) -> None:
+    """Routes that go with a link go silently in IPv4, and BIRD, which may look too early, would announce them on."""
+    address = "203.0.113.7"
+    fresh.write("nodeconfig", granting(addresses={"allowed": [{"prefixes": ["203.0.113.0/24"]}]}))
+    fresh.start()
+    fresh.pod("a", annotations={OWN + "addresses": address})
+    monitor = subprocess.Popen(
+        ["ip", "-n", fresh.netns, "-4", "monitor", "route"], stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert monitor.stdout is not None
+    try:
+        eventually(lambda: _listens(monitor.pid), what="the monitor listens")
+        fresh.cni("DEL", "a")
+        fresh.ip("route", "add", "blackhole", "198.51.100.1")  # the monitor's last line
+        told = list(iter(monitor.stdout.readline, "blackhole 198.51.100.1 \n"))
+    finally:
+        monitor.kill()
+        monitor.wait()
+    assert any(line.startswith(f"Deleted {address} ") and "proto 134" in line for line in told), told
+
+
+def _listens(pid: int) -> bool:
+    """It has its netlink socket: that is the only socket it opens."""
+    return any(os.readlink(fd).startswith("socket:") for fd in glob.glob(f"/proc/{pid}/fd/*"))  # noqa: PTH115, PTH207
 
 
 # --- without an agent ---

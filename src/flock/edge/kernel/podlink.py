@@ -204,8 +204,10 @@ class PodLinks:
         try:
             for allocation in allocations:
                 self._clear_loopback(allocation)
-            links = [self.host.link(host_name(a)) for a in allocations]
-            self.delete_links([link.index for link in links if link is not None])
+            links = [(a, link) for a in allocations if (link := self.host.link(host_name(a))) is not None]
+            routes = [r.delete_route(route) for a, link in links for route in announced4(link.index, a)]
+            self.host.run(routes, ignore=(errno.ESRCH,))
+            self.delete_links([link.index for _, link in links])
         except (FlockError, OSError) as error:
             if len(allocations) == 1:
                 return {a.container_id: error for a in allocations}
@@ -278,6 +280,15 @@ def host_routes(index: int, allocation: Allocation, announced: Announced) -> lis
         )
         for address in primaries(allocation)
     ]
+
+
+def announced4(index: int, allocation: Allocation) -> list[r.Route]:
+    """IPv4 routes that BIRD may announce for the pod's primary address: only one it named can be such.
+
+    The kernel tells nobody which IPv4 routes go with a link.  BIRD looks again when it hears that a link is down, which
+    may be before they are gone, and then announces them on until its next look."""
+    named = allocation.ip4 if allocation.ip4 in allocation.addresses else ""
+    return host_routes(index, allocation, frozenset({named}))[-1:] if named else []
 
 
 def host_neighbours(index: int, allocation: Allocation) -> list[r.Request]:
