@@ -21,6 +21,7 @@ GROUPS = {
     "test_upgrade.py": "upgrade",
     "test_api_objects.py": "api",
     "test_chart.py": "api",  # needs Go, which is here
+    "test_containerd2.py": "api",
     "test_control_plane.py": "api",
     "test_reflector.py": "api",
 }

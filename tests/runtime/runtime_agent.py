@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from signal import SIGKILL, Signals
 from typing import Any
 
 from runtime_node import Node
@@ -29,8 +30,9 @@ _NODE_CONFIG = {
 class Agent:
     """Running and ready when constructed."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *flags: str | Path) -> None:
         self.node = node
+        self._flags = flags
         self._manifests = node.directory / "manifests"
         self._state = node.directory / "flock-state"
         self._run = node.directory / "flock-run"
@@ -44,15 +46,15 @@ class Agent:
             "agent",
             *(COMMANDS / "flock-agent", "--node", "node1", "--manifests", self._manifests),
             *("--state-dir", self._state, "--run-dir", self._run, "--bird-dir", self.node.directory / "bird"),
-            *("--http", "127.0.0.1:9465"),
+            *("--http", "127.0.0.1:9465", *self._flags),
         )
         self.node.wait_for("the agent to be ready", self._ready, process=self._process)
 
     def _ready(self) -> bool:
         return self.node.attempt(COMMANDS / "flockctl", "--run-dir", self._run, "status").returncode == 0
 
-    def kill(self) -> None:
-        self._process.end()
+    def kill(self, by: Signals = SIGKILL) -> None:
+        self._process.end(by)
 
     def conflist(self, *chained: Mapping[str, Any]) -> dict[str, Any]:
         """flock's own plugin object, then what is chained after it."""
