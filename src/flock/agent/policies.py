@@ -288,8 +288,7 @@ class Policies:
             self._tampered()
 
     async def settled(self, *, repaired: bool = False) -> Ruleset:
-        """What is to be in the kernel, once it is there, unless somebody else changed it; with `repaired`, that too.
-        KernelRefused if it cannot be."""
+        """What is to be in the kernel, once it is there; what somebody else changed is, only if `repaired` asks."""
         if repaired and self._rules is not None:
             await self._compare()
         if repaired or not self.disturbed:
