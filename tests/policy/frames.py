@@ -35,9 +35,12 @@ def link_local(who: int) -> str:
 # --- packets ----------------------------------------------------------------------------------------------------
 
 
-def ipv4(source: str, to: str, protocol: int, payload: bytes, *, ttl: int = 255) -> bytes:
+def ipv4(
+    source: str, to: str, protocol: int, payload: bytes, *, ttl: int = 255, ident: int = 1, fragment: int = 0
+) -> bytes:
+    """`fragment`: the field of its flags and offset."""
     addresses = ip_address(source).packed + ip_address(to).packed
-    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(payload), 1, 0, ttl, protocol, 0)
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(payload), ident, fragment, ttl, protocol, 0)
     return head[:10] + checksum(head + addresses) + addresses + payload
 
 
@@ -99,6 +102,18 @@ def fragments(following: int, payload: bytes, *, size: int) -> list[bytes]:
         struct.pack(">BBHI", following, 0, number * size | (number + 1 < len(parts)), 77) + part
         for number, part in enumerate(parts)
     ]
+
+
+def in_fragments(source: str, to: str, payload: bytes, *, size: int, ident: int = 77) -> list[tuple[int, bytes]]:
+    """(ethertype, packet) of each part of a UDP packet."""
+    if ":" in to:
+        parts = fragments(UDP, payload, size=size)
+        return [(IPV6, ipv6(source, to, FRAGMENT, part[:4] + struct.pack(">I", ident) + part[8:])) for part in parts]
+    found = []
+    for at in range(0, len(payload), size):
+        part, more = payload[at : at + size], at + size < len(payload)
+        found.append((IPV4, ipv4(source, to, UDP, part, ident=ident, fragment=more << 13 | at // 8)))
+    return found
 
 
 def checksum(data: bytes) -> bytes:

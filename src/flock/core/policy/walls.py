@@ -28,7 +28,9 @@ ARP_SETS = {"sources4": ("set", "type ifname . ipv4_addr", "addresses each pod m
 # Control and echo of BFD, one hop and several (RFC 5881, 5883).
 BFD_PORTS = "{ 3784, 3785, 4784 }"
 
-_FROM_PODS = ["type filter hook prerouting priority raw; policy accept;", 'iifname != "flock*" accept']
+# Before fragments are put together (-400), by addresses and number alone, whoever sent them: each is judged by itself.
+# What tells a router's messages is always in the first one, without which the others come to nothing.
+_FROM_PODS = ["type filter hook prerouting priority -450; policy accept;", 'iifname != "flock*" accept']
 _FROM_PODS4 = [
     # Before any translation: the answer of a host port that the node asked for at 127.0.0.1 still has its address.
     "ip daddr 127.0.0.0/8 goto walled",
@@ -77,7 +79,7 @@ _ANTISPOOFING: Chains = {
         "iifname @unknown-link-locals @th,64,10 0x3fa return",  # fe80::/10
         "goto spoofed",
     ],
-    "antispoof": [
+    "from-pods": [
         *_FROM_PODS,
         *_FROM_PODS4,
         "iifname . ip saddr @sources4 accept",
@@ -93,7 +95,7 @@ _ANTISPOOFING: Chains = {
 }
 _BELIEVING: Chains = {
     "errors": ["return"],
-    "walls": [
+    "from-pods": [
         *_FROM_PODS,
         *_FROM_PODS4,
         "ip saddr 127.0.0.0/8 goto walled",
