@@ -109,7 +109,7 @@ def test_large_datagrams_pass_between_pods_node_and_others(ground: Playground, f
 def test_the_chain_of_an_earlier_version_is_replaced_without_a_moment_between(ground: Playground) -> None:
     """It had another priority, which no chain can change."""
     earlier = "type filter hook prerouting priority raw; policy accept;"
-    script = f'table inet flock {{ chain antispoof {{ {earlier} iifname "flock*" drop; }} }}'
+    script = f'table inet flock {{ chain antispoof {{ {earlier} iifname "flock*" drop; }}; }}'
     ground.node.execute("nft", "-f", "-", input=script)
     existing = ground.do(lambda nft: nft.ask(observe.existing))
     script = ground.ruleset.full(STATE, existing)
