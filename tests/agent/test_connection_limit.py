@@ -60,6 +60,20 @@ def test_a_pod_with_too_many_connections_gets_no_further_ones_until_it_has_fewer
     assert reaches(fresh, "hoarder", pods)
 
 
+def test_nobody_cuts_a_pod_off_by_connections_to_it(fresh: Node) -> None:
+    """Neither pods that stay below the limit each, nor one that does not."""
+    limited(fresh)
+    fresh.start()
+    pods = attached(fresh, "a", "b", "other", "target")
+    for name in ("a", "b"):
+        flood(fresh, name, pods["target"][1], ports=LIMIT - 100)
+    flood(fresh, "a", pods["target"][0], ports=LIMIT)
+    assert flows(fresh) > 2 * LIMIT
+    eventually(lambda: "default/a" in degraded(fresh), what="who opened too many is found out")
+    assert "default/target" not in degraded(fresh) and "default/b" not in degraded(fresh)
+    assert reaches(fresh, "other", pods) and not reaches(fresh, "a", pods)
+
+
 def test_connections_to_the_node_count_too(fresh: Node) -> None:
     limited(fresh)
     fresh.start()

@@ -29,4 +29,4 @@ def test_anything_else_is_refused_by_name(value: object) -> None:
 def test_connections_count_by_all_numbers_a_pod_has_or_had() -> None:
     pod = PodNumbers(Numbered(3, (1,)), Numbered(2, (1,)))
     numbers = Numbers({"flock00000001": pod, "flock00000002": PodNumbers(Numbered(9), Numbered(9))})
-    assert numbers.flows({1: 5, 2: 10, 3: 100, 77: 1000}) == {"flock00000001": 115, "flock00000002": 0}
+    assert numbers.opened({1: 5, 2: 10, 3: 100, 77: 1000}) == {"flock00000001": 115, "flock00000002": 0}

@@ -9,6 +9,8 @@ import pytest
 from frames import ICMP, ICMPV6, UDP, checksum, icmpv6, packet, send_frame, udp
 from playground import FAMILIES, WAIT, Playground, compiled, received, subject
 
+from flock.edge.nft import observe
+
 PORT = 4100
 
 
@@ -93,3 +95,29 @@ def test_a_pod_tells_the_node_that_a_port_of_its_own_is_unreachable(ground: Play
     client.connect((ground.at(1, family), 81))
     client.send(b"x")
     assert refused(client)
+
+
+def too_big(*, sender: str, to: str, about: str) -> tuple[int, bytes]:
+    """(ethertype, packet): an answer to a ping that `to` never gave `about` needs to be smaller."""
+    if ":" in to:
+        answer = packet(to, about, ICMPV6, icmpv6(129, bytes(48), source=to, to=about))[1]
+        return packet(sender, to, ICMPV6, icmpv6(2, struct.pack(">I", 1280) + answer, source=sender, to=to))
+    message = (
+        struct.pack(">BBHHH", 3, 4, 0, 0, 552) + packet(to, about, ICMP, struct.pack(">HH", 0, 0xFFFF) + bytes(44))[1]
+    )
+    return packet(sender, to, ICMP, message[:2] + checksum(message) + message[4:])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pod_makes_no_paths_of_the_node_narrow(ground: Playground, family: str) -> None:
+    """The kernel believes an error about an answer of its own to a ping without looking for anything it belongs to."""
+    ground.load(compiled([subject(1), subject(2)], []))
+    node = "2001:db8:ff::1" if family == "6" else "198.51.100.1"
+    for target in (0, 2):
+        to = ground.at(target, family)
+        send_frame(ground, 1, *too_big(sender=ground.at(1, family), to=node, about=to))
+        assert "mtu" not in ground.node.execute("ip", "route", "get", to)
+    assert ground.do(lambda nft: nft.ask(observe.dropped)).spoofed == 2
+    to = ground.at(0, family)
+    send_frame(ground, 0, *too_big(sender=to, to=node, about=to))
+    assert "mtu" in ground.node.execute("ip", "route", "get", to), "routers may say so"

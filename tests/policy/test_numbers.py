@@ -51,7 +51,7 @@ def test_connections_with_retired_numbers_still_count_as_the_pods() -> None:
             numbers.renew("a", direction)  # type: ignore[arg-type]
         numbers.settle("a")
     assert first not in set(numbers.of("a").all())
-    assert numbers.flows({first: 7, numbers.of("a").source.current: 1}) == {"a": 8}
+    assert numbers.opened({first: 7, numbers.of("a").source.current: 1}) == {"a": 8}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -93,7 +93,7 @@ def register(metrics: Metrics, parts: Parts, supervisor: Supervisor) -> None:
     add(
         "flock_overfull_pods",
         "gauge",
-        "Pods with more connections than they may have.",
+        "Pods that have opened more connections than they may.",
         lambda: one(len(parts.connection_limit.overfull)),
     )
     add("flock_policies_waiting", "gauge", "Namespaces whose changes wait.", lambda: one(len(policies.waiting)))

@@ -1,9 +1,11 @@
-"""No pod has more connections than its share of what the kernel tracks.
+"""No pod opens more connections than its share of what the kernel tracks.
 
 When that table is full, every new connection of the node fails, whoever filled it.  So the number of entries is looked
 at several times a second, which costs next to nothing; as long as it is below what one pod may have, nobody has more.
-Beyond, the table is listed and counted by pod, and whoever has more opens and takes no further connection until it has
+Beyond, the table is listed and counted by pod, and whoever has opened more opens no further connection until it has
 markedly less.  What it has goes on.
+
+What a pod takes does not count: others open it, as many as they like, and would decide whether it is reached.
 
 Not by nft's `ct count`: that walks all of a pod's connections for each new one (0.3 ms where there are 40,000, against
 0.01), within the kernel, which would hand a tenant the means it is to be kept from.
@@ -18,7 +20,7 @@ from pathlib import Path
 from flock.agent.nodeview import NodeView
 from flock.agent.policies import Policies
 from flock.core.errors import KernelRefused
-from flock.edge.nft.connections import flows_by_number
+from flock.edge.nft.connections import opened_by_number
 
 log = logging.getLogger("limit")
 
@@ -33,11 +35,11 @@ class ConnectionLimit:
         self._policies = policies
         self._view = view
         self._netfilter = sysctl / "netfilter"
-        self.overfull: dict[str, int] = {}  # connections of pods that get no further ones, by interface
+        self.overfull: dict[str, int] = {}  # connections of pods that open no further ones, by interface
         self._counted_at = float("-inf")
         self._took = 0.0
         self._total = 0  # entries at that time
-        self._most = 0  # connections of the pod that had most of them
+        self._most = 0  # connections of the pod that had opened most of them
 
     @property
     def problem(self) -> str:
@@ -45,7 +47,7 @@ class ConnectionLimit:
         if not pods:
             return ""
         shown = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
-        return f"no further connections for {shown}: more than {self._limit()} (spec.limits.connectionsPerPod)"
+        return f"no further connections for {shown}: opened more than {self._limit()} (spec.limits.connectionsPerPod)"
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -60,12 +62,12 @@ class ConnectionLimit:
             await self._restrict({}, limit)
         elif (total > limit or self.overfull) and self._worth_counting(total, limit):
             started = time.monotonic()
-            flows = self._policies.flows(await asyncio.to_thread(flows_by_number))
+            opened = self._policies.opened(await asyncio.to_thread(opened_by_number))
             self._counted_at, self._total = time.monotonic(), total
             self._took = self._counted_at - started
-            self._most = max(flows.values(), default=0)
+            self._most = max(opened.values(), default=0)
             await self._restrict(
-                {i: n for i, n in flows.items() if n > limit * (ENOUGH if i in self.overfull else 1)}, limit
+                {i: n for i, n in opened.items() if n > limit * (ENOUGH if i in self.overfull else 1)}, limit
             )
 
     def _worth_counting(self, total: int, limit: int) -> bool:

@@ -75,7 +75,7 @@ class Policies:
         self._numbers = Numbers()
         self._settling = Settling(self._dirty.set)
         self._looked = time.monotonic()  # when everything in force was last compared
-        self._overfull: frozenset[str] = frozenset()  # pods, by interface, that get no further connections
+        self._overfull: frozenset[str] = frozenset()  # pods, by interface, that open no further connections
         self._limited = self._overfull  # as rendered
 
     # --- for ADD and DEL ---
@@ -114,14 +114,14 @@ class Policies:
         self.index.set_local(local_pod(named, labels=labels, ports=pod_ports(pod) if pod else ()))
 
     async def limit(self, overfull: Collection[str]) -> None:
-        """No further connections for these pods, by interface, and again for all others.  May raise KernelRefused."""
+        """These pods, by interface, open no further connections, and all others do again.  May raise KernelRefused."""
         self._overfull = frozenset(overfull)
         if self._limited != self._overfull:
             await self._in_force()
 
-    def flows(self, by_number: Mapping[int, int]) -> dict[str, int]:
-        """How many connections each pod has, by interface."""
-        return self._numbers.flows(by_number)
+    def opened(self, by_number: Mapping[int, int]) -> dict[str, int]:
+        """How many connections each pod has opened, by interface."""
+        return self._numbers.opened(by_number)
 
     @property
     def waiting(self) -> list[str]:

@@ -327,7 +327,7 @@ def spec() -> Schema:
             "Of each CIDR, how much pods of a namespace may name in annotations; default: 25.", 1, 100
         ),
         "connectionsPerPod": _integer(
-            "Entries of connection tracking a pod may have, 0: any number; default: half of the node's.", 0, 2**24
+            "Entries of connection tracking a pod may open, 0: any number; default: half of the node's.", 0, 2**24
         ),
     }
     router_id = "What this node is called in BGP and OSPF; default: one of its IPv4 addresses."

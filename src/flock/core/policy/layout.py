@@ -16,7 +16,7 @@ SETS = {
     **walls.SETS,
     "pods": ("set", "type ifname . mark", "each pod's number, as source and as destination of a connection"),
     "earlier": ("set", "type ifname . mark", "numbers a pod had before its connections were to be judged again"),
-    "overfull": ("set", "type ifname", "pods that have more connections than they may, and get no further ones"),
+    "overfull": ("set", "type ifname", "pods that have opened more connections than they may"),
     "self": ("set", "type ifname . ifname", "a pod that reaches itself through a Service"),
     "egress": ("map", "type ifname : verdict", "pods isolated in what they open"),
     "ingress": ("map", "type ifname : verdict", "pods isolated in what they accept"),
@@ -43,7 +43,6 @@ def _judging(side: str, *, here: str, there: str, map_: str, answers: str, stran
         f"ct state established,related ct direction original {side} . ct mark & {here} @pods accept",
         f"ct state established,related ct direction reply {side} . ct mark & {there} @pods accept",
         "iifname . oifname @self accept",
-        f"ct state new ct mark 0 {side} @overfull goto overfull",
         f"ct direction reply {side} . ct mark & {there} @earlier goto {answers}",
         *strangers,
         # A number that was retired is in no set any more: what was cut by the rules read backwards stays so.
@@ -70,7 +69,7 @@ CHAINS: Mapping[str, Sequence[str]] = {
             there=DESTINATION,
             map_="egress",
             answers="answers-from",
-            strangers=walls.FORGED_ERRORS,
+            strangers=[walls.OPENS_TOO_MANY, *walls.FORGED_ERRORS],
         ),
     ],
     "ingress": [

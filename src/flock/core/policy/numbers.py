@@ -41,7 +41,7 @@ class Numbered(msgspec.Struct, frozen=True):
 class PodNumbers(msgspec.Struct, frozen=True):
     source: Numbered
     destination: Numbered
-    overfull: bool = False  # more connections carry them than may
+    overfull: bool = False  # it has opened more connections than it may
 
     @property
     def settled(self) -> bool:
@@ -96,8 +96,8 @@ class Numbers:
     def limit(self, interface: str, *, overfull: bool) -> None:
         self._known[interface] = msgspec.structs.replace(self.of(interface), overfull=overfull)
 
-    def flows(self, by_number: Mapping[int, int]) -> dict[str, int]:
-        """How many connections each pod has, of those that carry each number."""
+    def opened(self, by_number: Mapping[int, int]) -> dict[str, int]:
+        """How many connections each pod has opened, of those that carry each number as source."""
         found = {i: sum(by_number.get(n, 0) for n in set(pod.all())) for i, pod in self._known.items()}
         for number in self._retired.keys() & by_number.keys():
             if self._retired[number] in found:

@@ -131,7 +131,7 @@ class Ruleset:
         return self.transaction(Change(subjects=tuple(self._subjects[i] for i in interfaces if i in self._subjects)))
 
     def limit(self, overfull: Collection[str]) -> Transaction:
-        """No further connections for these pods, by interface, and again for all others."""
+        """These pods, by interface, open no further connections, and all others do again."""
         changed = [i for i, numbers in self._numbered.items() if numbers.overfull != (i in overfull)]
         for interface in changed:
             self._numbers.limit(interface, overfull=interface in overfull)

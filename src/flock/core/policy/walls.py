@@ -36,6 +36,8 @@ _FROM_PODS4 = [
     "ip daddr 127.0.0.0/8 goto walled",
     "icmp type redirect goto walled",
 ]
+# A UDP flow without an answer stays new, but has its mark.
+OPENS_TOO_MANY = "ct state new ct mark 0 iifname @overfull goto overfull"
 _ROUTERS_ONLY = "nd-router-advert : goto walled, nd-redirect : goto walled"
 _ERRORS = (
     "icmp type { destination-unreachable, source-quench, time-exceeded, parameter-problem }",
@@ -49,7 +51,7 @@ _WALLS: Chains = {
     "to-node": [
         "type filter hook input priority filter; policy accept;",
         'iifname != "flock*" accept',
-        "ct state new ct mark 0 iifname @overfull goto overfull",
+        OPENS_TOO_MANY,
         "tcp dport 179 goto walled",
         f"udp dport {BFD_PORTS} goto walled",
         "meta l4proto 89 goto walled",  # OSPF, whose name only a file in /etc knows

@@ -21,12 +21,12 @@ HEADER = 4  # struct nfgenmsg
 _ATTR, _MARK = struct.Struct("=HH"), struct.Struct(">I")
 
 
-def flows_by_number() -> Counter[int]:
-    """How many connections carry each number, as source or as destination."""
+def opened_by_number() -> Counter[int]:
+    """How many connections each number's pod has opened: those that carry it as source."""
     found: Counter[int] = Counter()
     for mark, flows in Counter(_marks()).items():
-        for number in {mark & 0xFFFF, mark >> 16} - {0}:
-            found[number] += flows
+        if mark & 0xFFFF:
+            found[mark & 0xFFFF] += flows
     return found
 
 
