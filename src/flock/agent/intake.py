@@ -2,8 +2,9 @@
 configuration grants of their addresses.
 
 Everything once the first full picture is there, then what changed, a bounded part of it at a time and no namespace more
-than its share (`pacing`).  A policy that is refused leaves its last good
-version in force, and that one is kept on disk for as long.
+than its share (`pacing`): of policies, and of pods, wherever they are, for hundreds of selectors may mean one.  First
+come, first served within a namespace: whatever else it changes, each change has its turn.  A policy that is refused
+leaves its last good version in force, and that one is kept on disk for as long.
 """
 
 import asyncio
@@ -21,8 +22,10 @@ from flock.core.policy.index import PolicyIndex
 from flock.core.policy.vouching import PodKey, Vouching
 from flock.edge.source import ChangeKey, Source
 
-# Policies of a namespace for one transaction, counted by the sets they need, and one for each: a tenth of a second.
-AT_ONCE = 1024
+# Of a namespace for one transaction, a tenth of a second each: policies, counted by the sets they need and one for
+# each; pods elsewhere, counted by the selectors they are compared with and the members of groups they move.
+AT_ONCE, MOVES_AT_ONCE = 1024, 4096
+UNNOTICED = 64  # of the latter make no transaction longer, and are not charged: the pods of large clusters come and go
 
 
 class Intake:
@@ -33,7 +36,8 @@ class Intake:
         self._vouching = Vouching()
         self._last_good = LastGood(state_dir)
         self._pacing = Pacing(time.monotonic)
-        self._later: dict[str, set[ChangeKey]] = {}  # by namespace: changes to be taken in when it is its turn
+        # By namespace, in the order in which they came: changes to be taken in when it is its turn.
+        self._later: dict[str, dict[ChangeKey, None]] = {}
         self._policies_changed = True  # since their last good versions were kept
 
     def take_everything(self) -> None:
@@ -43,25 +47,28 @@ class Intake:
         self._take({("NetworkPolicy", *key) for key in self._source.network_policies})
         self._take({("Pod", *key) for key in self._source.cluster_pods})
 
-    def take_changes(self) -> set[str]:
-        """The namespaces of which something was taken in that may change chains, to be charged for the time."""
+    def take_changes(self) -> dict[str, int]:
+        """The namespaces of which something was taken in that costs time, with how much: to be charged for it."""
         self._take_pods(self._vouching.configure(self._view.config, self._view.facts))
         changes = self._source.drain_changes()
-        dear = {change for change in changes if self._is_dear(change)}
-        self._take(changes - dear)
-        for change in dear:
-            self._later.setdefault(change[1], set()).add(change)
-        turn = {namespace for namespace in self._later if not self._pacing.wait(namespace)}
-        for namespace in turn:
-            self._take_some(namespace)
-        return turn
+        self._take(change for change in changes if change[0] == "Namespace")
+        changes.update(("NetworkPolicy", *key) for key in self._index.again)
+        for change in sorted(changes):
+            if change[0] != "Namespace":
+                self._later.setdefault(change[1], {}).setdefault(change)
+        turn = [namespace for namespace in self._later if not self._pacing.wait(namespace)]
+        costs = {namespace: self._take_some(namespace) for namespace in turn}
+        return {namespace: cost for namespace, cost in costs.items() if cost}
 
-    def charge(self, namespaces: set[str], seconds: float) -> None:
-        self._pacing.charge(namespaces, seconds)
+    def charge(self, costs: Mapping[str, int], seconds: float) -> None:
+        self._pacing.charge(costs, seconds)
 
     def lags(self, namespace: str) -> float | None:
-        """Seconds until it is the turn of changes of the namespace that were not taken in yet; None: there are none."""
-        return self._pacing.wait(namespace) if namespace in self._later else None
+        """Seconds until it is the turn of changes of the namespace that were not taken in yet; None: there are none.
+        A policy that is to be tried again is no change: it is closed until then, and no pod need wait for it."""
+        again = {("NetworkPolicy", *key) for key in self._index.again}
+        news = self._later.get(namespace, {}).keys() - again
+        return self._pacing.wait(namespace) if news else None
 
     @property
     def waiting(self) -> list[str]:
@@ -70,20 +77,26 @@ class Intake:
     def next_turn(self) -> float | None:
         return min(map(self._pacing.wait, self._later), default=None)
 
-    def _is_dear(self, change: ChangeKey) -> bool:
-        kind, namespace, name = change
-        return kind == "NetworkPolicy" or (kind == "Pod" and self._index.is_here((namespace, name)))
-
-    def _take_some(self, namespace: str) -> None:
-        taken, waiting = 0, self._later[namespace]
-        for change in sorted(waiting):
-            if taken >= AT_ONCE:
-                return
+    def _take_some(self, namespace: str) -> int:
+        """What it cost, other than nothing to speak of."""
+        taken = moved = 0
+        waiting = self._later[namespace]
+        for change in list(waiting):
+            if taken >= AT_ONCE or moved >= MOVES_AT_ONCE:
+                break
+            kind, *key = change
+            is_elsewhere = kind == "Pod" and not self._index.is_here((key[0], key[1]))
+            before = self._index.spent
             self._take([change])
-            waiting.discard(change)
-            policy = self._index.policies.get(change[1:]) if change[0] == "NetworkPolicy" else None
-            taken += 1 + (budget.sets(policy.compiled) if policy else 0)
-        del self._later[namespace]
+            del waiting[change]
+            if is_elsewhere:
+                moved += self._index.spent - before
+            else:
+                policy = self._index.policies.get((key[0], key[1])) if kind == "NetworkPolicy" else None
+                taken += 1 + (budget.sets(policy.compiled) if policy else 0)
+        if not waiting:
+            del self._later[namespace]
+        return taken + (moved if moved > UNNOTICED else 0)
 
     async def settle(self) -> None:
         """What was taken in is in force."""
@@ -126,6 +139,7 @@ class Intake:
             self._last_good.drop(key)
         else:
             self._set_policy(key, policy)
+            self._index.try_again(key)
             self._source.watch_cluster_pods()
 
     def _set_policy(self, key: PolicyKey, policy: Mapping[str, Any]) -> None:

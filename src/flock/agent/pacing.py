@@ -1,11 +1,12 @@
 """Whose changes wait: nobody's edits keep the kernel from others for long.
 
-Changing chains takes ten milliseconds and more, and an ADD that comes meanwhile waits for it.  So a namespace whose
+Changing chains, or the members of many groups, takes ten milliseconds and more, and an ADD that comes meanwhile waits
+for it.  So a namespace whose
 changes have taken more than its share of the time is not taken in again until it has caught up; what it changed
 meanwhile is then one change.  Nobody who edits by hand, or applies some hundred policies at once, notices.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 
 SHARE = 0.2  # of the time, over a while: ADDs then meet others' changes one time in five
 CREDIT = 0.5  # seconds that can be taken at once: a thousand small policies, or fifty edits one after the other
@@ -18,11 +19,11 @@ class Pacing:
         self._clock = clock
         self._balances: dict[str, tuple[float, float]] = {}  # by namespace: seconds left, as of when
 
-    def charge(self, namespaces: Collection[str], seconds: float) -> None:
-        """Their changes, together, took so long."""
-        now = self._clock()
-        for namespace in namespaces:
-            self._balances[namespace] = self._balance(namespace, now) - seconds / len(namespaces), now
+    def charge(self, costs: Mapping[str, int], seconds: float) -> None:
+        """Their changes, together, took so long; each pays for its part, by what they cost."""
+        now, total = self._clock(), sum(costs.values())
+        for namespace, cost in costs.items():
+            self._balances[namespace] = self._balance(namespace, now) - seconds * cost / total, now
         full = [name for name in self._balances if self._balance(name, now) >= CREDIT]
         for namespace in full:
             del self._balances[namespace]

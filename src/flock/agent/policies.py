@@ -237,7 +237,7 @@ class Policies:
     async def _apply(self) -> None:
         if self._rules is None or self._nft is None:
             raise KernelRefused("the first full picture of the cluster is not known yet")
-        started, namespaces = time.monotonic(), self._intake.take_changes()
+        started, costs = time.monotonic(), self._intake.take_changes()
         change = self.index.commit()
         if self._behind:
             self._rules.cut(change)
@@ -246,7 +246,7 @@ class Policies:
             await self._change(self._nft.apply(self._rules.transaction(change)))
         self.problem = ""
         self.transactions += 1
-        self._intake.charge(namespaces, time.monotonic() - started)
+        self._intake.charge(costs, time.monotonic() - started)
         if (wait := self._intake.next_turn()) is not None:
             asyncio.get_running_loop().call_later(wait, self._dirty.set)
         await self._intake.settle()

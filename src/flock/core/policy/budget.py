@@ -6,7 +6,7 @@ namespace that asks for too much is worse off.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from flock.core.policy.compiled import CompiledPolicy, PolicyKey
 from flock.core.policy.rosters import Audience, audiences
@@ -96,8 +96,3 @@ class Budgets:
 
     def forget(self, key: PolicyKey) -> None:
         self.problems.pop(key, None)
-
-    def refused(self, namespaces: Iterable[str]) -> set[PolicyKey]:
-        """To be tried again, as something of their namespace has changed."""
-        wanted = set(namespaces)
-        return {key for key in self.problems if key[0] in wanted}

@@ -3,41 +3,38 @@
     set_policy, set_namespace, set_pod, set_local, drop_... ──▶ (what is touched is noted) ──▶ commit() ──▶ Change
 
 Which policies select a pod of this node is kept up with every event.  The rest waits for the commit: a subject that was
-touched gets its verdicts anew, a policy comes into use with the first subject it isolates and brings its groups along
-(`peers`, `rosters`), and leaves with the last.  So an event costs what it changes, and policies of pods elsewhere cost
-their parsing.
+touched gets its verdicts anew, a policy comes into use (`inuse`) with the first subject it isolates and brings its
+groups along (`peers`, `rosters`), and leaves with the last.  So an event costs what it changes, and policies of pods
+elsewhere cost their parsing.
 
 A pod of this node whose Pod object is known has that object's labels, ports and phase, and the addresses of the store;
 it is then not counted a second time as a pod of the cluster.  Where nobody knows its labels yet, every policy of its
 namespace isolates it and none allows it anything.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from flock.core.policy.budget import POD_POLICIES, Budgets
+from flock.core.policy.budget import POD_POLICIES
 from flock.core.policy.compiled import (
-    ALL_PODS,
     Change,
     Compiled,
-    CompiledPolicy,
     Direction,
     Endpoint,
     PolicyKey,
     Subject,
     Verdicts,
-    closed_form,
 )
 from flock.core.policy.facts import Local, LocalPod, PodFacts, same_pod
+from flock.core.policy.inuse import InUse
 from flock.core.policy.labels import Effort, Labels, Objects, Selectors
-from flock.core.policy.parse import EVERYTHING, ParsedPolicy, PeerSelector, read_policy
+from flock.core.policy.parse import ParsedPolicy, read_policy
 from flock.core.policy.peers import Peers
-from flock.core.policy.rosters import Audience, Rosters, audiences
+from flock.core.policy.rosters import Audience, Entry, Rosters
 
 PodKey = tuple[str, str]  # namespace, name
-EVERY_POD = PeerSelector(EVERYTHING, EVERYTHING)
 
 
 class PolicyIndex:
@@ -53,23 +50,22 @@ class PolicyIndex:
         self._labelled: Objects[str] = Objects()  # interfaces by label
         self._rosters = Rosters()
         self._peers = Peers(self._rosters, self.effort)
-        self._budgets = Budgets()
+        self._in_use = InUse(self._rosters, self._peers, self._own_entries)
         self._users: dict[PolicyKey, int] = {}  # subjects whose verdicts name the policy
         self._touched_subjects: set[str] = set()
         self._touched_policies: set[PolicyKey] = set()
         self._subjects: dict[str, Subject] = {}  # as of the last commit
-        self._in_use: dict[PolicyKey, CompiledPolicy] = {}  # as of the last commit
 
     # --- what is known --------------------------------------------------------------------------------------
 
     @property
     def problems(self) -> Mapping[PolicyKey, str]:
         """Policies whose latest version is refused, and why.  In force is an older good one, else the closed form."""
-        return {**self._problems, **self._budgets.problems}
+        return {**self._problems, **self._in_use.problems}
 
     def is_closed(self, key: PolicyKey) -> bool:
         """Is the policy in force, or would it be, only as its closed form?"""
-        return bool((self._in_use.get(key) or self._policies[key].compiled).closed)
+        return bool((self._in_use.policies.get(key) or self._policies[key].compiled).closed)
 
     @property
     def policies(self) -> Mapping[PolicyKey, ParsedPolicy]:
@@ -87,9 +83,19 @@ class PolicyIndex:
         return pod in self._interfaces
 
     @property
+    def spent(self) -> int:
+        """What events have cost so far: selectors compared, and members of groups that came and went."""
+        return self.effort.comparisons + self._rosters.moves
+
+    @property
+    def again(self) -> Collection[PolicyKey]:
+        """Policies that are closed for want of room and may have it now: `try_again`, a few at a time."""
+        return self._in_use.again
+
+    @property
     def compiled(self) -> Compiled:
         """As of the last commit, for reading before the next event."""
-        return Compiled(subjects=self._subjects, policies=self._in_use, **self._rosters.members())
+        return Compiled(subjects=self._subjects, policies=self._in_use.policies, **self._rosters.members())
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -108,9 +114,14 @@ class PolicyIndex:
 
     def drop_policy(self, key: PolicyKey) -> None:
         self._problems.pop(key, None)
-        self._budgets.forget(key)
+        self._in_use.forget(key)
         if key in self._policies:
             self._replace_policy(key, None)
+
+    def try_again(self, key: PolicyKey) -> None:
+        """If it is refused for want of room: with the next commit."""
+        if self._in_use.try_again(key):
+            self._touched_policies.add(key)
 
     def set_namespace(self, name: str, labels: Labels) -> None:
         self._peers.set_namespace(name, labels)
@@ -241,6 +252,9 @@ class PolicyIndex:
             if (None, port) in self._rosters:
                 yield (None, port), (local.pod.interface, number)
 
+    def _own_entries(self, audience: Audience) -> Iterator[Entry]:
+        return (entry for local in self._locals.values() for own, entry in self._own_ports(local) if own == audience)
+
     # --- commit ---------------------------------------------------------------------------------------------
 
     def commit(self) -> Change:
@@ -258,7 +272,8 @@ class PolicyIndex:
             self._count_users(old, -1)
             self._count_users(new, +1)
         self._touched_subjects.clear()
-        policies, removed_policies = self._commit_policies()
+        policies, removed_policies = self._in_use.commit(self._touched_policies, self._wanted, pods=len(self._pods))
+        self._touched_policies.clear()
         settled = self._rosters.settle()
         for group, port in (*settled.removed, *settled.untold):
             if group is not None:
@@ -303,48 +318,5 @@ class PolicyIndex:
                 if not self._users[key]:
                     del self._users[key]
 
-    def _commit_policies(self) -> tuple[list[CompiledPolicy], list[PolicyKey]]:
-        changed, removed = [], []
-        for key in sorted(self._touched_policies | self._budgets.refused(k[0] for k in self._touched_policies)):
-            old = self._in_use.get(key)
-            parsed = self._policies[key] if key in self._users else None
-            if (parsed.compiled if parsed else None) == old:
-                continue
-            self._budgets.put_down(old)
-            if parsed is None:
-                del self._in_use[key]
-                self._budgets.forget(key)
-                removed.append(key)
-            elif (new := self._take_up(parsed)) != old:
-                self._in_use[key] = new
-                changed.append(new)
-            for audience in audiences(old):
-                self._rosters.release(audience)
-        self._touched_policies.clear()
-        return changed, removed
-
-    def _take_up(self, policy: ParsedPolicy) -> CompiledPolicy:
-        """With its groups; its closed form where that is more than this node has room for."""
-        if self._budgets.take_up(policy.compiled):
-            held: dict[Audience, int] = {}
-            for audience in audiences(policy.compiled):
-                self._hold(audience, policy)
-                held[audience] = self._rosters.size(audience)
-                if not self._budgets.hold(policy.key, held, pods=len(self._pods)):
-                    break
-            else:
-                return policy.compiled
-            for audience in held:
-                self._rosters.release(audience)
-            self._budgets.put_down(policy.compiled)
-        return closed_form(policy.compiled, self._budgets.problems[policy.key])
-
-    def _hold(self, audience: Audience, policy: ParsedPolicy) -> None:
-        group, port = audience
-        if not self._rosters.hold(audience):
-            return
-        if group is not None:
-            self._peers.follow(group, port, {ALL_PODS: EVERY_POD, **policy.groups})
-            return
-        for local in self._locals.values():
-            self._rosters.add(audience, (entry for own, entry in self._own_ports(local) if own == audience))
+    def _wanted(self, key: PolicyKey) -> ParsedPolicy | None:
+        return self._policies[key] if key in self._users else None

@@ -68,6 +68,7 @@ class Rosters:
     def __init__(self) -> None:
         self._rosters: dict[Audience, _Roster] = {}
         self._touched: set[Audience] = set()
+        self.moves = 0  # entries that came and went so far
 
     def __contains__(self, audience: Audience) -> bool:
         return audience in self._rosters
@@ -92,6 +93,7 @@ class Rosters:
             count = roster.counts.get(entry, 0)
             roster.before.setdefault(entry, count > 0)
             roster.counts[entry] = count + 1
+            self.moves += 1
             self._touched.add(audience)
 
     def remove(self, audience: Audience, entries: Iterable[Entry]) -> None:
@@ -103,6 +105,7 @@ class Rosters:
                 del roster.counts[entry]
             else:
                 roster.counts[entry] = count - 1
+            self.moves += 1
             self._touched.add(audience)
 
     def settle(self) -> Settled:
