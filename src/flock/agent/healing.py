@@ -44,7 +44,7 @@ class Healer:
         self._grace = grace
         self._wake = asyncio.Event()
         self._passing = asyncio.Lock()  # two passes at once would count one sight as two observations
-        self._node_changed = False
+        self._node_changed = True  # some of its switches are there only now that rules are in force
         self._pod_links: set[int] = set()  # every link of ours that was ever reported, by index
         self._orphans_seen: Counter[str] = Counter()
         self._dead_since: dict[str, float] = {}

@@ -122,7 +122,7 @@ def tables(*, antispoofing: bool, existing: Existing | None, wanted: Collection[
         _cleared(name, contents, None if existing is None else existing.get(name, Content((), ())), {*sets, *wanted})
         + _table(name, counters, sets, contents)
         for name, counters, sets, contents in (
-            (TABLE, COUNTERS, SETS, chains),
+            (TABLE, COUNTERS, SETS | walls.METERS, chains),
             (BIND_TABLE, (), BIND_SETS, BIND_CHAINS),
             (ARP_TABLE, ["spoofed"], walls.ARP_SETS, walls.arp_chains(antispoofing=antispoofing)),
         )

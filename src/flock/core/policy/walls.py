@@ -23,6 +23,12 @@ SETS = {
     "unknown-link-locals": ("set", "type ifname", "pods set up by the original, whose link-local address is not known"),
     "targets6": ("set", "typeof iifname . @th,64,128", "addresses each pod may advertise as a neighbour"),
 }
+# Filled by packets, not by us.  A pod's entry is forgotten after it was silent for as long as its bucket takes to fill.
+_METER = "type ifname; size 65535; flags dynamic,timeout; timeout 1m"
+METERS = {
+    "fragments": ("set", _METER, "how many fragments each pod sends"),
+    "fragment-bytes": ("set", _METER, "how much each pod sends in fragments"),
+}
 ARP_SETS = {"sources4": ("set", "type ifname . ipv4_addr", "addresses each pod may speak for")}
 
 # Control and echo of BFD, one hop and several (RFC 5881, 5883).
@@ -32,12 +38,14 @@ BFD_PORTS = "{ 3784, 3785, 4784 }"
 # What tells a router's messages is always in the first one, without which the others come to nothing.
 _FROM_PODS = ["type filter hook prerouting priority -450; policy accept;", 'iifname != "flock*" accept']
 _FROM_PODS4 = [
+    "ip frag-off & 0x3fff != 0 jump fragments",
     # Before any translation: the answer of a host port that the node asked for at 127.0.0.1 still has its address.
     "ip daddr 127.0.0.0/8 goto walled",
     "icmp type redirect goto walled",
 ]
 # A UDP flow without an answer stays new, but has its mark.
 OPENS_TOO_MANY = "ct state new ct mark 0 iifname @overfull goto overfull"
+_FROM_PODS6 = "exthdr frag exists jump fragments"  # behind whichever other headers
 _ROUTERS_ONLY = "nd-router-advert : goto walled, nd-redirect : goto walled"
 _ERRORS = (
     "icmp type { destination-unreachable, source-quench, time-exceeded, parameter-problem }",
@@ -47,6 +55,12 @@ _ERRORS = (
 FORGED_ERRORS = [f"{kind} jump errors" for kind in _ERRORS]
 _WALLS: Chains = {
     "walled": logged_drop("flock walled", "walled"),
+    # What waits for the rest of its datagram takes memory that is one for the node, whatever it is sent for: see
+    # edge/kernel/node.py.  By number, because the smallest takes 1 kB, and by length: a pod can send 60 kB in one.
+    "fragments": [
+        "update @fragments { iifname limit rate over 1000/second burst 1000 packets } goto overfull",
+        "update @fragment-bytes { iifname limit rate over 2 mbytes/second burst 2 mbytes } goto overfull",
+    ],
     # After translation: a Service that leads to the node's own port leads nowhere as well.
     "to-node": [
         "type filter hook input priority filter; policy accept;",
@@ -85,6 +99,7 @@ _ANTISPOOFING: Chains = {
         *_FROM_PODS,
         *_FROM_PODS4,
         "iifname . ip saddr @sources4 accept",
+        _FROM_PODS6,
         f"icmpv6 type vmap {{ {_ROUTERS_ONLY}, nd-neighbor-advert : jump advertised }}",
         "iifname . ip6 saddr @sources6 accept",
         "ip6 daddr { fe80::/10, ff02::/16 } iifname . ip6 saddr @link-locals accept",
@@ -101,6 +116,7 @@ _BELIEVING: Chains = {
         *_FROM_PODS,
         *_FROM_PODS4,
         "ip saddr 127.0.0.0/8 goto walled",
+        _FROM_PODS6,
         f"icmpv6 type vmap {{ {_ROUTERS_ONLY} }}",
         "ip6 saddr ::ffff:0.0.0.0/96 goto walled",
     ],

@@ -15,6 +15,11 @@ from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
 
 DEFAULT_MTU = 1500
+# What fragments may take while they wait for the rest of their datagram, in bytes and for each family, and how many
+# seconds they do so.  The kernel's 4 MiB and 30 or 60 s are used up by 60 a second.  A pod may send 1000 at once and
+# 1000 a second (core/policy/walls.py): 4000 of its wait at most, of 2.5 kB each, 4.5 at worst.
+FRAGMENT_ROOM = 64 << 20
+FRAGMENT_TIME = 3
 RT_SCOPE_HOST = 254
 
 
@@ -49,6 +54,21 @@ def enable_forwarding(sysctl: Path, *, ipv6: bool, ipv4: bool) -> list[str]:
         # Flows, not hosts, are spread over several next hops: by ports too.  A kernel without it does the rest as well.
         with contextlib.suppress(KernelRefused):
             changed += _set(policy, "1") if policy.exists() else []
+    return changed + make_room_for_fragments(sysctl)
+
+
+def make_room_for_fragments(sysctl: Path) -> list[str]:
+    """Returns what was changed.  More room and less time than this are left as they are.  Connection tracking has
+    switches of its own for IPv6, which are there from the first rule on that asks for it; a kernel that refuses them
+    forwards all the same."""
+    changed: list[str] = []
+    for prefix, time in (("ipv4/ipfrag_", "time"), ("netfilter/nf_conntrack_frag6_", "timeout")):
+        room, wait = sysctl / f"{prefix}high_thresh", sysctl / f"{prefix}{time}"
+        with contextlib.suppress(KernelRefused, ValueError):
+            if int(_read(room)) < FRAGMENT_ROOM:
+                changed += _set(room, str(FRAGMENT_ROOM))
+            if int(_read(wait)) > FRAGMENT_TIME:
+                changed += _set(wait, str(FRAGMENT_TIME))
     return changed
 
 

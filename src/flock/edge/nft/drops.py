@@ -29,7 +29,7 @@ EXTENSIONS = (0, 43, 60)  # IPv6 headers that come before the protocol's and tel
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):
     """`what`: ingress or egress (policy), spoofed (anti-spoofing), walled (never for or from a pod), overfull
-    (the pod opened too many connections).  `policies`
+    (the pod opened too many connections, or sent too many fragments).  `policies`
     isolate the pod, as in the class's comment.  Interfaces are indexes, 0 where there is none; the pod is behind
     `outdev` for ingress and for what the node sends, else `indev`."""
 

@@ -15,7 +15,7 @@ from flock.edge.netlink import wire as w
 from flock.edge.nft import batch as b
 from flock.edge.nft.socket import NftSocket
 
-SET_FLAGS, SET_ANONYMOUS, SET_MAP = 3, 0x1, 0x8
+SET_FLAGS, SET_ANONYMOUS, SET_MAP, SET_DYNAMIC = 3, 0x1, 0x8, 0x20
 OBJECT_NAME, OBJECT_TYPE, OBJECT_DATA = 2, 3, 4
 COUNTER_TYPE, COUNTER_PACKETS = 1, 2
 SOURCE, DESTINATION = 0xFFFF, 0xFFFF0000  # halves of a mark
@@ -161,11 +161,11 @@ def _dump(socket: NftSocket, table: str, kind: int, filter_: bytes = b"") -> Ite
 
 
 def _names(socket: NftSocket, table: str, kind: int, attribute: int) -> list[str]:
-    """Of the chains or sets of a table, without the nameless sets that belong to rules."""
+    """Of the chains or sets of a table, without nameless sets that belong to rules, and those that packets fill."""
     return [
         w.as_text(found[attribute])
         for found in _dump(socket, table, kind)
-        if kind != b.GETSET or not _flags(found) & SET_ANONYMOUS
+        if kind != b.GETSET or not _flags(found) & (SET_ANONYMOUS | SET_DYNAMIC)
     ]
 
 

@@ -1,0 +1,79 @@
+"""Parts of datagrams wait for each other in a memory that is one for the node.  No pod fills it for the others."""
+
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+from frames import FRAGMENT, IPV4, IPV6, UDP, ipv4, ipv6, mac_bytes
+from playground import FAMILIES, HOST_MAC, Playground, compiled, mac, subject
+
+from flock.core.policy.render import Ruleset
+from flock.edge.kernel.node import make_room_for_fragments
+from flock.edge.nft import observe
+
+SYSCTL = Path("/proc/sys/net")
+SOL_PACKET, PACKET_VNET_HDR = 263, 15
+OFFLOADED = struct.pack("<BBHHHH", 1, 5, 34, 1400, 34, 6)  # whoever sends it on is to cut it: no link minds its length
+STATE = compiled([subject(1), subject(2), subject(3)], [])
+# Each kind would take more than all of the memory: how many, of how many bytes, and whether a link is to mind them.
+FLOODS = {"many": (40_000, 1400, True), "long": (2_000, 60_000, False)}
+
+
+@pytest.fixture(params=[True, False], ids=["antispoofing on", "antispoofing off"])
+def roomy(ground: Playground, request: pytest.FixtureRequest) -> Playground:
+    """As the agent prepares a node."""
+    ground.ruleset = Ruleset(ground.numbers, antispoofing=request.param)
+    ground.load(STATE)
+    with ground.node.inside():
+        make_room_for_fragments(SYSCTL)
+    return ground
+
+
+def flood(ground: Playground, family: str, kind: str) -> None:
+    """Pod 1 sends second fragments of datagrams without a first."""
+    count, size, minded = FLOODS[kind]
+    source, to, head = ground.at(1, family), ground.at(3, family), mac_bytes(HOST_MAC) + mac_bytes(mac(1))
+    with ground.pods[1].inside():
+        raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    with raw:
+        raw.setsockopt(SOL_PACKET, PACKET_VNET_HDR, int(not minded))
+        raw.bind(("eth0", 0))
+        for number in range(count):
+            if family == "6":
+                extension = struct.pack(">BBHI", UDP, 0, 8 | 1, number)
+                packet = struct.pack(">H", IPV6) + ipv6(source, to, FRAGMENT, extension + bytes(size))
+            else:
+                packet = struct.pack(">H", IPV4) + ipv4(
+                    source, to, UDP, bytes(size), ident=number, fragment=1 << 13 | 1
+                )
+            raw.send((b"" if minded else OFFLOADED) + head + packet)
+
+
+def arrived(ground: Playground, source: int, to: int, family: str, *, size: int, count: int) -> int:
+    """How many of so many datagrams, one after the other."""
+    with ground.udp(to, family, 80) as server, ground.udp(source, family) as client:
+        found = 0
+        for _ in range(count):
+            client.sendto(bytes(size), (ground.at(to, family), 80))
+            try:
+                found += len(server.recv(65_535)) == size
+            except TimeoutError:
+                continue
+    return found
+
+
+@pytest.mark.parametrize(("family", "kind"), [("6", "many"), ("4", "many"), ("4", "long")])
+def test_parts_without_the_rest_leave_room_for_datagrams_of_others(roomy: Playground, family: str, kind: str) -> None:
+    flood(roomy, family, kind)
+    assert arrived(roomy, 2, 3, family, size=4000, count=10) == 10
+    assert arrived(roomy, 0, 2, family, size=4000, count=10) == 10
+    assert roomy.do(lambda nft: nft.ask(observe.dropped)).overfull > FLOODS[kind][0] / 2
+    assert roomy.do(lambda nft: nft.ask(observe.observe)) == roomy.ruleset.expected(STATE)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_large_datagrams_of_a_pod_pass_many_in_a_row(roomy: Playground, family: str) -> None:
+    """Of 41 parts each."""
+    assert arrived(roomy, 1, 3, family, size=60_000, count=20) == 20
+    assert roomy.do(lambda nft: nft.ask(observe.dropped)).overfull == 0
