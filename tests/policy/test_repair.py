@@ -80,9 +80,12 @@ def test_between_the_flush_and_the_repair_nobody_sleeps(
     with_rules_in_force(ground, tmp_path, scenario)
 
 
+@pytest.mark.parametrize("followed_by_another", [False, True])
 def test_a_flush_while_our_own_change_is_under_way_is_not_forgotten(
-    ground: Playground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ground: Playground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed_by_another: bool
 ) -> None:
+    """Nor where a further change of ours follows in the same turn and succeeds: it mends nothing."""
+
     async def scenario(kept: Policies, nft: Nft) -> None:
         apply, done = nft.apply, asyncio.Event()
 
@@ -94,6 +97,9 @@ def test_a_flush_while_our_own_change_is_under_way_is_not_forgotten(
                 if kept.repairs:
                     break
                 await REAL_SLEEP(0.01)
+            if followed_by_another:
+                monkeypatch.setattr(kept, "_overfull", frozenset({"another"}))
+                monkeypatch.setattr(kept._rules, "limit", lambda _: Transaction())
             done.set()
 
         monkeypatch.setattr(nft, "apply", apply_beside_a_flush)

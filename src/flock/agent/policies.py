@@ -241,7 +241,7 @@ class Policies:
         change = self.index.commit()
         if self._behind:
             self._rules.cut(change)
-            await self._change(self._nft.replace(self._rules, self.index.compiled))
+            await self._change(self._nft.replace(self._rules, self.index.compiled), mends=True)
         else:
             await self._change(self._nft.apply(self._rules.transaction(change)))
         self.problem = ""
@@ -256,11 +256,11 @@ class Policies:
         if ready := self._settling.ready(self._numbers.unsettled):
             await self._change(self._nft.apply(self._rules.settle(ready)))
 
-    async def _change(self, work: Awaitable[None]) -> None:
-        """The kernel is behind until it has succeeded, and still is if somebody else changed our tables meanwhile."""
-        others, self._behind = self.repairs, True
+    async def _change(self, work: Awaitable[None], *, mends: bool = False) -> None:
+        """The kernel is behind until it succeeds, and stays so if our tables were changed and it does not mend that."""
+        others, self._behind, behind = self.repairs, True, self._behind and not mends
         await work
-        self._behind = self.disturbed = self.repairs != others
+        self._behind = self.disturbed = behind or self.repairs != others
 
     def _tampered(self) -> None:
         """Somebody else changed our tables, or we do not know."""
