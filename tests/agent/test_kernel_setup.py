@@ -388,9 +388,11 @@ def test_our_own_leftover_is_replaced(node: Node) -> None:
 
 
 def test_a_leftover_of_another_container_in_the_same_namespace_is_replaced(node: Node) -> None:
-    node.pod("a")
+    """One that nothing tells the owner of; else it would be adopted."""
+    link = node.pod("a")["interfaces"][0]["name"]
     node.kill()
     (node.state_dir / "allocations.json").unlink()
+    node.ip("link", "set", link, "alias", "somebody's")
     node.start()
     result = node.cni("ADD", "b", netns=node.path("a"))
     assert all(map(node.ping, addresses_of(result)))

@@ -38,6 +38,7 @@ class Intake:
         self._pacing = Pacing(time.monotonic)
         # By namespace, in the order in which they came: changes to be taken in when it is its turn.
         self._later: dict[str, dict[ChangeKey, None]] = {}
+        self._taken: frozenset[str] = frozenset()  # namespaces whose changes were taken in and are not in force yet
         self._policies_changed = True  # since their last good versions were kept
 
     def take_everything(self) -> None:
@@ -57,6 +58,7 @@ class Intake:
             if change[0] != "Namespace":
                 self._later.setdefault(change[1], {}).setdefault(change)
         turn = [namespace for namespace in self._later if not self._pacing.wait(namespace)]
+        self._taken |= frozenset(turn)
         costs = {namespace: self._take_some(namespace) for namespace in turn}
         return {namespace: cost for namespace, cost in costs.items() if cost}
 
@@ -72,7 +74,8 @@ class Intake:
 
     @property
     def waiting(self) -> list[str]:
-        return sorted(self._later)
+        """Namespaces of which something is known and not in force."""
+        return sorted(self._taken | self._later.keys())
 
     def next_turn(self) -> float | None:
         return min(map(self._pacing.wait, self._later), default=None)
@@ -100,6 +103,7 @@ class Intake:
 
     async def settle(self) -> None:
         """What was taken in is in force."""
+        self._taken = frozenset()
         if self._policies_changed:
             due = self._last_good.due(self._index.problems)
             self._policies_changed = due is not None and not await asyncio.to_thread(self._last_good.save, due)
