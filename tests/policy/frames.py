@@ -91,6 +91,14 @@ def redirect4(*, gateway: str, about: bytes) -> bytes:
     return message[:2] + checksum(message) + message[4:]
 
 
+def unreachable(*, sender: str, to: str, about: bytes) -> tuple[int, bytes]:
+    """(ethertype, packet): the port of `about`, a packet from `to`, is unreachable."""
+    if ":" in to:
+        return packet(sender, to, ICMPV6, icmpv6(1, bytes(4) + about, source=sender, to=to, code=4))
+    message = struct.pack(">BBHI", 3, 3, 0, 0) + about[:28]
+    return packet(sender, to, ICMP, message[:2] + checksum(message) + message[4:])
+
+
 def options(following: int, payload: bytes) -> bytes:
     """An extension header of padding, hop-by-hop or destination options alike."""
     return struct.pack(">BBBB4x", following, 0, 1, 4) + payload

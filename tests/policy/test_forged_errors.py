@@ -6,20 +6,12 @@ import struct
 import time
 
 import pytest
-from frames import ICMP, ICMPV6, UDP, checksum, icmpv6, packet, send_frame, udp
+from frames import ICMP, ICMPV6, UDP, checksum, icmpv6, packet, send_frame, udp, unreachable
 from playground import FAMILIES, WAIT, Playground, compiled, received, subject
 
 from flock.edge.nft import observe
 
 PORT = 4100
-
-
-def unreachable(*, sender: str, to: str, about: bytes) -> tuple[int, bytes]:
-    """(ethertype, packet): the port of `about`, a packet from `to`, is unreachable."""
-    if ":" in to:
-        return packet(sender, to, ICMPV6, icmpv6(1, bytes(4) + about, source=sender, to=to, code=4))
-    message = struct.pack(">BBHI", 3, 3, 0, 0) + about[:28]
-    return packet(sender, to, ICMP, message[:2] + checksum(message) + message[4:])
 
 
 def refused(client: socket.socket) -> bool:

@@ -3,9 +3,11 @@
 import socket
 
 import pytest
+from frames import UDP, packet, send_frame, udp, unreachable
 from playground import FAMILIES, Playground, compiled, interface, received, subject
 
 from flock.core.policy.compiled import Change
+from flock.core.policy.render import Ruleset
 from flock.edge.nft import observe
 from flock.edge.nft.connections import opened_by_number
 
@@ -77,3 +79,17 @@ def test_connections_are_counted_for_the_pod_that_opened_them_with_the_node_too(
     with ground.node.inside():
         opened = ground.numbers.opened(opened_by_number())
     assert opened == {interface(1): 20, interface(2): 0}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_error_does_not_make_a_connection_somebody_elses(ground: Playground, family: str) -> None:
+    """Pod 1 tells the node that pod 2 is unreachable, which passes where it is believed."""
+    ground.ruleset = Ruleset(ground.numbers, antispoofing=False)
+    ground.load(STATE)
+    ground.udp(2, family, 4100).sendto(b"x", (NODE[family], 80))
+    node, pod = NODE[family], ground.at(2, family)
+    about = packet(node, pod, UDP, udp(node, pod, 4100, sport=80))[1]
+    send_frame(ground, 1, *unreachable(sender=ground.at(1, family), to=node, about=about))
+    with ground.node.inside():
+        opened = ground.numbers.opened(opened_by_number())
+    assert opened == {interface(1): 0, interface(2): 1}

@@ -89,6 +89,7 @@ BIND_CHAINS: Mapping[str, Sequence[str]] = {
     # What a pod opens to the node is judged by nobody, but counts among its connections.
     "bind-input": [
         "type filter hook input priority filter + 1; policy accept;",
+        "ct state related accept",
         'iifname "flock*" ct direction original iifname vmap @bind-source',
     ],
 }
