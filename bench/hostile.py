@@ -41,7 +41,8 @@ ROUND = 10  # ADDs, then as many DELs, at each turn
 EDIT_EVERY = 0.1  # seconds between a tenant's edits of its policies
 PEERS, PORTS = 350, 1000  # of the policy that multiplied
 FLOWS, IDLE_CONNECTIONS, VOUCHED = 60_000, 1_100, 24_000
-SETTLE = 1.0
+SELECTORS, FLIPPING = 250, 20  # of each of eight policies, as many as fit on a node; pods elsewhere they mean
+SETTLE, SETTLE_POLICIES = 1.0, 5.0
 
 Times = dict[str, dict[str, list[float]]]  # by attack: milliseconds of `add` and `del`
 Attack = Callable[[Flock, Attachment], AbstractContextManager[None]]
@@ -158,6 +159,30 @@ def _vouching(flock: Flock, evil: Attachment) -> AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
+def _labels(flock: Flock, evil: Attachment) -> Iterator[None]:
+    """Pods elsewhere that change a label all the time, and two thousand selectors that mean it."""
+
+    def peer(unlike: str) -> clusters.Object:
+        expression = {"key": "app", "operator": "In", "values": ["flipped", unlike]}
+        return {"namespaceSelector": {}, "podSelector": {"matchExpressions": [expression]}}
+
+    def version(app: str) -> list[clusters.Object]:
+        return [clusters.cluster_pod(number * clusters.NAMESPACES, app=app) for number in range(FLIPPING)]
+
+    selects = {"pod": evil.pod.name}
+    peers = [[peer(f"{policy}-{number}") for number in range(SELECTORS)] for policy in range(8)]
+    policies = [clusters.policy(f"evil-{n}", selects=selects, peers=found) for n, found in enumerate(peers)]
+    flock.tell("evil-policies", policies)
+    time.sleep(SETTLE_POLICIES)  # pods of their own namespace wait for them
+    try:
+        with _edits(flock, [version("flipped"), version("flopped")]):
+            yield
+    finally:
+        flock.tell("evil-policies", [])
+        time.sleep(SETTLE_POLICIES)
+
+
+@contextlib.contextmanager
 def _flows(flock: Flock, evil: Attachment) -> Iterator[None]:
     """Connections by the ten thousand, kept in the kernel's memory."""
     _inside(evil, _FLOWS, FLOWS).wait()
@@ -227,6 +252,7 @@ ATTACKS: dict[str, Attack] = {
     "200 policies edited": _many,
     "strict edits": _strict,
     "addresses vouched for": _vouching,
+    "labels elsewhere": _labels,
     "60,000 flows": _flows,
     "solicitations": _solicitations,
     "1,100 idle connections": _page,

@@ -5,8 +5,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 import pytest
 from playground import FAMILIES, Playground, addresses, compiled, group, interface, policy, subject
 
-from flock.core.policy.blocks import Block, networks, spans
-from flock.core.policy.compiled import Change, NamedPort, Peers, PortRange, Rule
+from flock.core.policy.blocks import Block, united
+from flock.core.policy.compiled import Change, NamedPort, Peers, PortRange, Rule, Span
 from flock.core.policy.rules import policy_chains
 from flock.edge.nft import observe
 
@@ -17,7 +17,11 @@ MANY = policy(
     "many",
     ingress=[
         Rule(peers=Peers(groups=GROUPS), any_port=False, ports=(PortRange("TCP", 80, 81),), named=NAMES),
-        Rule(peers=Peers(blocks=(IPv4Network("198.51.100.9/32"),)), any_port=False, ports=(PortRange("UDP", 90, 90),)),
+        Rule(
+            peers=Peers(blocks=(Span.of(IPv4Network("198.51.100.9/32")),)),
+            any_port=False,
+            ports=(PortRange("UDP", 90, 90),),
+        ),
     ],
 )
 
@@ -70,10 +74,8 @@ def test_the_chain_for_ports_comes_and_goes_with_the_rule_that_needs_it(ground: 
 def test_a_block_with_exceptions_is_as_many_ranges_as_it_has_exceptions(ground: Playground) -> None:
     """One address out of ::/0 leaves 128 networks, which are two ranges."""
     exceptions = [IPv6Network(f"2001:db8:{number:x}::1/128") for number in range(1, 60)]
-    left = networks([Block(IPv6Network("::/0"), tuple(exceptions))], bound=16384)
-    assert len(left) > 4000
-    assert len(list(spans(left))) == len(exceptions) + 1
-    assert list(spans([IPv4Network("10.0.0.0/9"), IPv4Network("192.0.2.0/24")])) == ["10.0.0.0/9", "192.0.2.0/24"]
+    left = united([Block(IPv6Network("::/0"), tuple(exceptions))])
+    assert len(left) == len(exceptions) + 1
     out = policy("out", ingress=[Rule(peers=Peers(blocks=left), any_port=True)])
     ground.load(compiled([subject(1, ingress="out"), subject(2)], [out]))
     assert ground.reaches(2, 1, "6"), ip_address(ground.at(2, "6"))

@@ -21,6 +21,7 @@ from flock.core.policy.compiled import (
     Peers,
     PortRange,
     Rule,
+    Span,
     Subject,
 )
 from flock.core.policy.elements import statements
@@ -33,7 +34,9 @@ WEB = policy(
     "web",
     ingress=[
         Rule(peers=Peers(groups=(FRIENDS,)), any_port=False, ports=(PortRange("TCP", 80, 80),), named=(HTTP,)),
-        Rule(peers=Peers(blocks=(ip_network("192.0.2.0/25"), ip_network("2001:db8::/32"))), any_port=True),
+        Rule(
+            peers=Peers(blocks=tuple(Span.of(ip_network(b)) for b in ("192.0.2.0/25", "2001:db8::/32"))), any_port=True
+        ),
     ],
 )
 OUT = policy("out", egress=[Rule(peers=Peers(groups=(EVERYBODY,)), any_port=False, named=(HTTP,))], strict=True)

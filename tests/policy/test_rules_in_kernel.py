@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 from playground import FAMILIES, Playground, addresses, compiled, group, interface, policy, subject
 
-from flock.core.policy.compiled import NamedPort, Peers, PortRange, Rule
+from flock.core.policy.compiled import NamedPort, Peers, PortRange, Rule, Span
 
 ANYWHERE = Peers(anywhere=True)
 ALL_TRAFFIC = Rule(peers=ANYWHERE, any_port=True)
@@ -119,12 +119,14 @@ def test_named_ports_are_the_destinations_own(ground: Playground) -> None:
 
 
 def test_blocks_of_addresses(ground: Playground) -> None:
-    blocks = tuple(ip_network(b) for b in ("192.0.2.0/31", "192.0.2.3/32", "198.51.0.0/16", "2001:db8:ff::/48"))
+    blocks = tuple(
+        Span.of(ip_network(b)) for b in ("192.0.2.0/31", "192.0.2.3/32", "198.51.0.0/16", "2001:db8:ff::/48")
+    )
     state = [subject(1, ingress="in"), subject(2), subject(3)]
     ground.load(compiled(state, [policy("in", ingress=[Rule(peers=Peers(blocks=blocks), any_port=True)])]))
     assert [ground.reaches(who, 1, "4") for who in (0, 2, 3)] == [True, False, True]
     assert [ground.reaches(who, 1, "6") for who in (0, 2, 3)] == [True, False, False]
-    everything = (ip_network("0.0.0.0/0"),)
+    everything = (Span.of(ip_network("0.0.0.0/0")),)
     ground.load(compiled(state, [policy("in", ingress=[Rule(peers=Peers(blocks=everything), any_port=True)])]))
     assert ground.reaches(2, 1, "4")
     assert not ground.reaches(2, 1, "6")

@@ -22,8 +22,8 @@ from flock.core.policy.index import PolicyIndex
 from flock.core.policy.vouching import PodKey, Vouching
 from flock.edge.source import ChangeKey, Source
 
-# Of a namespace for one transaction, a tenth of a second each: policies, counted by the sets they need and one for
-# each; pods elsewhere, counted by the selectors they are compared with and the members of groups they move.
+# Of a namespace for one transaction, a tenth of a second each: policies, counted by the sets and rules they need and
+# one for each; pods elsewhere, counted by the selectors they are compared with and the members of groups they move.
 AT_ONCE, MOVES_AT_ONCE = 1024, 4096
 UNNOTICED = 64  # of the latter make no transaction longer, and are not charged: the pods of large clusters come and go
 
@@ -96,7 +96,7 @@ class Intake:
                 moved += self._index.spent - before
             else:
                 policy = self._index.policies.get((key[0], key[1])) if kind == "NetworkPolicy" else None
-                taken += 1 + (budget.sets(policy.compiled) if policy else 0)
+                taken += 1 + (budget.effort(policy.compiled) if policy else 0)
         if not waiting:
             del self._later[namespace]
         return taken + (moved if moved > UNNOTICED else 0)

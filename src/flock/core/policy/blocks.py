@@ -1,27 +1,22 @@
-"""ipBlocks of one rule → the networks they allow: disjoint, sorted, as few as there can be.
+"""ipBlocks of one rule → the addresses they allow: disjoint spans, sorted, as few as there can be.
 
-Worked on ranges of integers: take the exceptions out of each block, unite what is left, and only then cut it into
-networks.  That is linear in the exceptions (after sorting), where taking networks out of networks one by one is not.
-Cutting may still multiply: one /128 out of ::/0 leaves 128 networks, so the caller gives a bound.
+Worked on ranges of integers: take the exceptions out of each block and unite what is left.  That is linear in the
+exceptions (after sorting), where taking networks out of networks one by one is not, and multiplies: one /128 out of
+::/0 leaves 128 networks, and two spans.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Address, IPv6Address, ip_network, summarize_address_range
-from itertools import islice
+from ipaddress import ip_network
 
 import msgspec
 
-from flock.core.policy.compiled import Network
+from flock.core.policy.compiled import Network, Span
 
 Range = tuple[int, int]
 
 # `ip_network` also takes integers, bare addresses, netmasks and zones, none of which the API does.
 _CIDR = re.compile(r"[0-9A-Fa-f.:]+/[0-9]{1,3}")
-
-
-class TooMany(ValueError):
-    """More networks than the bound."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -43,32 +38,14 @@ def parse_cidr(text: object) -> Network:
         raise ValueError(f"{text[:80]!r} is no network: {error}") from None
 
 
-def networks(blocks: Iterable[Block], *, bound: int) -> tuple[Network, ...]:
-    """What the blocks allow together, IPv4 first.  Raises TooMany."""
-    found: list[Network] = []
+def united(blocks: Iterable[Block]) -> tuple[Span, ...]:
+    """What the blocks allow together, IPv4 first: no more than there are blocks and exceptions."""
     kept = list(blocks)
-    for version in (4, 6):
-        ranges = [left for block in kept if block.network.version == version for left in _without(block)]
-        for first, last in _united(ranges):
-            # islice: a range is cut into 2 x 128 networks at most, but there may be thousands of ranges
-            found.extend(islice(_cut(version, first, last), bound + 1 - len(found)))
-            if len(found) > bound:
-                raise TooMany(f"more than {bound} networks are left when the exceptions are taken out")
-    return tuple(found)
-
-
-def spans(networks: Iterable[Network]) -> Iterator[str]:
-    """Disjoint networks of one family, sorted, in as few words as possible: `10.0.0.0/8`, `10.1.0.1-10.1.0.9`.
-
-    Exceptions cut a block into many networks, which are still no more ranges than there are exceptions."""
-    joined: list[tuple[Network, Network]] = []
-    for network in networks:
-        if joined and int(joined[-1][1].broadcast_address) + 1 == int(network.network_address):
-            joined[-1] = joined[-1][0], network
-        else:
-            joined.append((network, network))
-    for first, last in joined:
-        yield str(first) if first == last else f"{first.network_address}-{last.broadcast_address}"
+    return tuple(
+        Span(version, first, last)
+        for version in (4, 6)
+        for first, last in _united(left for b in kept if b.network.version == version for left in _without(b))
+    )
 
 
 def _range(network: Network) -> Range:
@@ -98,9 +75,3 @@ def _united(ranges: Iterable[Range]) -> Iterator[Range]:
             current = first, last
     if current is not None:
         yield current
-
-
-def _cut(version: int, first: int, last: int) -> Iterator[Network]:
-    if version == 4:
-        return summarize_address_range(IPv4Address(first), IPv4Address(last))
-    return summarize_address_range(IPv6Address(first), IPv6Address(last))

@@ -42,6 +42,11 @@ def lines(policy: CompiledPolicy) -> int:
     return chains + sum(2 * len(r.peers.groups) + len(r.peers.blocks) + len(r.ports) + len(r.named) + 1 for r in rules)
 
 
+def effort(policy: CompiledPolicy) -> int:
+    """To read it and put it into force, in sets: as long as one takes, ten lines do."""
+    return sets(policy) + lines(policy) // 10
+
+
 class Budgets:
     """What the policies in use come to, by namespace, and why some of them do not fit."""
 

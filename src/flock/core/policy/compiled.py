@@ -53,12 +53,44 @@ class NamedPort(msgspec.Struct, frozen=True, order=True):
     protocol: Protocol
 
 
+class Span(msgspec.Struct, frozen=True):
+    """Addresses of one family from the first to the last.  As text a network, where they are one.
+
+    Not networks: all but one address of IPv6 are two spans, and 128 networks of half a kilobyte each."""
+
+    version: int
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, network: Network) -> "Span":
+        return cls(network.version, int(network.network_address), int(network.broadcast_address))
+
+    def __contains__(self, address: Address) -> bool:
+        return address.version == self.version and self.first <= int(address) <= self.last
+
+    @property
+    def is_everything(self) -> bool:
+        return self.first == 0 and self.last == (1 << self._bits) - 1
+
+    @property
+    def _bits(self) -> int:
+        return 32 if self.version == 4 else 128
+
+    def __str__(self) -> str:
+        size = self.last - self.first + 1
+        address = IPv4Address if self.version == 4 else IPv6Address
+        if size & (size - 1) == 0 and self.first % size == 0:
+            return f"{address(self.first)}/{self._bits + 1 - size.bit_length()}"
+        return f"{address(self.first)}-{address(self.last)}"
+
+
 class Peers(msgspec.Struct, frozen=True):
     """Who a rule is about: pods of groups, addresses in blocks.  `anywhere`: the rule names no peers at all."""
 
     anywhere: bool = False
     groups: tuple[GroupId, ...] = ()
-    blocks: tuple[Network, ...] = ()  # `except` already taken out: disjoint, sorted
+    blocks: tuple[Span, ...] = ()  # `except` already taken out: disjoint, sorted
 
 
 class Rule(msgspec.Struct, frozen=True):

@@ -22,14 +22,13 @@ import msgspec
 from flock.core.annotations import BOOLEANS, STRICT
 from flock.core.errors import FieldError
 from flock.core.model import REFUSED
-from flock.core.policy.blocks import Block, TooMany, networks, parse_cidr
+from flock.core.policy.blocks import Block, parse_cidr, united
 from flock.core.policy.budget import POLICY_SETS, sets
 from flock.core.policy.compiled import (
     CompiledPolicy,
     Direction,
     GroupId,
     NamedPort,
-    Network,
     Peers,
     PolicyKey,
     PortRange,
@@ -47,7 +46,6 @@ EVERYTHING = LabelSelector()
 # Each entry is at least one set element in the kernel of every node the policy touches.  Real policies have dozens; a
 # generator that went wild must not take the others' transaction down with it.
 MAX_ENTRIES = 4096  # rules, peers, ports, exceptions and selector terms of one policy together
-MAX_NETWORKS = 16384  # of one policy, after exceptions are taken out of their blocks
 
 _PORT_NAME = re.compile(r"(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")  # IANA service name, as the API requires
 
@@ -112,7 +110,6 @@ class _Reader:
     def __init__(self, key: PolicyKey) -> None:
         self._key = key
         self._entries = 0
-        self._networks = 0
         self._groups: dict[GroupId, PeerSelector] = {}
 
     def policy(self, obj: Mapping[str, Any]) -> ParsedPolicy:
@@ -182,12 +179,12 @@ class _Reader:
         found = []
         for at, raw in self._list(spec, direction, "spec"):
             rule = self._mapping(raw, at, null=False)
-            peers = self._peers(self._list(rule, peers_field, at), f"{at}.{peers_field}")
+            peers = self._peers(self._list(rule, peers_field, at))
             ports, named, any_port = self._ports(self._list(rule, "ports", at))
             found.append(Rule(peers=peers, any_port=any_port, ports=ports, named=named))
         return tuple(found)
 
-    def _peers(self, entries: Iterator[tuple[str, Any]], path: str) -> Peers:
+    def _peers(self, entries: Iterator[tuple[str, Any]]) -> Peers:
         groups: set[GroupId] = set()
         blocks: list[Block] = []
         anywhere = True
@@ -203,7 +200,7 @@ class _Reader:
                 raise self._wrong(at, "must have podSelector, namespaceSelector or ipBlock")
             else:
                 groups.add(self._group(pods, namespaces, at))
-        return Peers(anywhere=anywhere, groups=tuple(sorted(groups)), blocks=self._united(blocks, path))
+        return Peers(anywhere=anywhere, groups=tuple(sorted(groups)), blocks=united(blocks))
 
     def _group(self, pods: Any, namespaces: Any, at: str) -> GroupId:
         selector = PeerSelector(
@@ -227,14 +224,6 @@ class _Reader:
                 raise self._wrong(where, f"{raw} is not a part of {network}")
             exceptions.append(exception)
         return Block(network, tuple(exceptions))
-
-    def _united(self, blocks: list[Block], path: str) -> tuple[Network, ...]:
-        try:
-            found = networks(blocks, bound=MAX_NETWORKS - self._networks)
-        except TooMany:
-            raise self._wrong(path, f"the policy comes to more than {MAX_NETWORKS} networks") from None
-        self._networks += len(found)
-        return found
 
     def _ports(self, entries: Iterator[tuple[str, Any]]) -> tuple[tuple[PortRange, ...], tuple[NamedPort, ...], bool]:
         numbers: list[PortRange] = []

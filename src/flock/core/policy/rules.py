@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from flock.core.policy import names
-from flock.core.policy.blocks import spans
 from flock.core.policy.compiled import Address, CompiledPolicy, Direction, PolicyKey, PortRange, Rule, named_audiences
 from flock.core.policy.drops import logged_drop
 
@@ -102,10 +101,10 @@ def _peers(rule: Rule, field: str) -> Iterator[str]:
         yield f"ip {field} @{names.group_set(group, 4)}"
     for ip, version in (("ip6", 6), ("ip", 4)):
         blocks = [block for block in rule.peers.blocks if block.version == version]
-        if any(block.prefixlen == 0 for block in blocks):
+        if any(block.is_everything for block in blocks):
             yield f"meta nfproto ipv{version}"
         elif blocks:
-            yield f"{ip} {field} {{ {', '.join(spans(blocks))} }}"
+            yield f"{ip} {field} {{ {', '.join(map(str, blocks))} }}"
 
 
 def _ports(ranges: tuple[PortRange, ...], field: str) -> Iterator[str]:
