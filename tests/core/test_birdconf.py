@@ -253,7 +253,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     return spec
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     specs(),
     st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='"'), min_size=1, max_size=80),

@@ -638,7 +638,7 @@ class AgainstModel(RuleBasedStateMachine):
 
 
 TestAgainstModel = AgainstModel.TestCase
-TestAgainstModel.settings = settings(max_examples=250, stateful_step_count=40, deadline=None, database=None)
+TestAgainstModel.settings = settings(max_examples=250, stateful_step_count=40, database=None)
 
 
 def test_the_model_s_pools_are_what_they_seem() -> None:

@@ -78,7 +78,7 @@ def test_both_agree_whatever_a_field_is_given(path: tuple[Any, ...]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_both_agree_on_several_changes_at_once(data: st.DataObject) -> None:
     spec = FULL
     for _ in range(data.draw(st.integers(1, 4))):

@@ -627,7 +627,7 @@ MANGLED_BYTES = st.tuples(st.integers(0, len(ORIGINAL)), st.integers(0, len(ORIG
 )
 
 
-@settings(max_examples=400, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=60) | MANGLED_ENTRY | MANGLED_TOP | MANGLED_BYTES)
 def test_any_content_is_read_or_refused_and_what_is_read_can_be_written(tmp_path: Path, content: bytes) -> None:
     state_file(tmp_path).write_bytes(content)

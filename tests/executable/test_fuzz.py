@@ -8,7 +8,7 @@ from calling import ENVIRONMENT, VERBS, FakeAgent, config, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-FUZZ = settings(max_examples=int(os.environ.get("FLOCK_FUZZ", "100")), deadline=None)
+FUZZ = settings(max_examples=int(os.environ.get("FLOCK_FUZZ", "100")))
 KEYS = st.sampled_from(["cniVersion", "socket", "wait", "deferDel", "error", "result"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 9999) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

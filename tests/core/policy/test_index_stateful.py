@@ -235,7 +235,7 @@ class Cluster(RuleBasedStateMachine):
             self.world.commit()
 
 
-Cluster.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=50, stateful_step_count=30)
 TestIncrementalEqualsFromScratch = Cluster.TestCase
 
 
