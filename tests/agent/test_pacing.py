@@ -47,6 +47,15 @@ def test_several_who_do_have_one_share_between_them() -> None:
     assert busy < 200 * SHARE * 1.5 + len(names) * CREDIT
 
 
+def test_who_took_a_little_too_much_does_not_wait_for_the_many_who_took_a_little() -> None:
+    """A hundred namespaces get their policies at once, one of them a few hundred."""
+    pacing = Pacing(Clock())
+    for number in range(100):
+        pacing.charge({f"team-{number}": 1}, 0.02)
+    pacing.charge({"shop": 1}, CREDIT + 0.1)
+    assert pacing.wait("shop") <= 0.1 / SHARE + 1e-6
+
+
 def test_of_what_was_taken_together_each_pays_for_its_part() -> None:
     clock = Clock()
     pacing = Pacing(clock)
