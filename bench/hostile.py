@@ -42,7 +42,7 @@ EDIT_EVERY = 0.1  # seconds between a tenant's edits of its policies
 PEERS, PORTS = 350, 1000  # of the policy that multiplied
 FLOWS, IDLE_CONNECTIONS, VOUCHED = 60_000, 1_100, 24_000
 SELECTORS, FLIPPING = 250, 20  # of each of eight policies, as many as fit on a node; pods elsewhere they mean
-SETTLE, SETTLE_POLICIES = 1.0, 5.0
+SETTLE, SETTLE_POLICIES = 1.0, 15.0
 
 Times = dict[str, dict[str, list[float]]]  # by attack: milliseconds of `add` and `del`
 Attack = Callable[[Flock, Attachment], AbstractContextManager[None]]

@@ -24,7 +24,7 @@ from flock.edge.source import ChangeKey, Source
 
 # Of a namespace for one transaction, a tenth of a second each: policies, counted by the sets and rules they need and
 # one for each; pods elsewhere, counted by the selectors they are compared with and the members of groups they move.
-AT_ONCE, MOVES_AT_ONCE = 1024, 4096
+AT_ONCE, MOVES_AT_ONCE = 1024, 2048
 UNNOTICED = 64  # of the latter make no transaction longer, and are not charged: the pods of large clusters come and go
 
 
