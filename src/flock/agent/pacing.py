@@ -3,7 +3,7 @@
 Changing chains, or the members of many groups, takes ten milliseconds and more, and an ADD that comes meanwhile waits
 for it.  So a namespace whose changes have taken more than its share of the time is not taken in again until it has
 caught up; what it changed meanwhile is then one change.  Nobody who edits by hand, or applies some hundred policies at
-once, notices; nor does it matter to who has caught up how many others have not.
+once, notices.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,40 +17,32 @@ class Pacing:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._balances: dict[str, tuple[float, float]] = {}  # by namespace: seconds left, as of when
+        self._then = clock()
+        self._balances: dict[str, float] = {}  # by namespace: seconds left, of those who lack some
         self._debtors: set[str] = set()  # those who have taken more than they had
 
     def charge(self, costs: Mapping[str, int], seconds: float) -> None:
         """Their changes, together, took so long; each pays for its part, by what they cost."""
-        now, total = self._clock(), sum(costs.values())
+        self._catch_up()
+        total = sum(costs.values())
         for namespace, cost in costs.items():
-            self._set(namespace, self._balance(namespace, now) - seconds * cost / total, now)
-        full = [name for name in self._balances if self._balance(name, now) >= CREDIT]
-        for namespace in full:
-            del self._balances[namespace]
-            self._debtors.discard(namespace)
+            self._balances[namespace] = self._balances.get(namespace, CREDIT) - seconds * cost / total
+        self._debtors = {name for name, balance in self._balances.items() if balance < 0}
 
     def wait(self, namespace: str) -> float:
         """Seconds until the namespace's changes are taken in again; 0 for nearly everybody."""
+        if namespace in self._debtors:
+            self._catch_up()
         if namespace not in self._debtors:
             return 0.0
+        return -self._balances[namespace] * len(self._debtors) / SHARE
+
+    def _catch_up(self) -> None:
+        """There is one share for all: first for those who took more than they had, then for those who took some."""
         now = self._clock()
-        balance = self._balance(namespace, now)
-        if balance < 0:
-            return -balance / self._share(namespace)
-        self._set(namespace, balance, now)
-        return 0.0
-
-    def _set(self, namespace: str, balance: float, now: float) -> None:
-        if (balance < 0) != (namespace in self._debtors):  # from now on the debtors' share is another
-            self._balances |= {debtor: (self._balance(debtor, now), now) for debtor in self._debtors}
-        self._balances[namespace] = balance, now
-        (self._debtors.add if balance < 0 else self._debtors.discard)(namespace)
-
-    def _balance(self, namespace: str, now: float) -> float:
-        left, then = self._balances.get(namespace, (CREDIT, now))
-        return min(CREDIT, left + (now - then) * self._share(namespace))
-
-    def _share(self, namespace: str) -> float:
-        """All who took more than they had have one between them."""
-        return SHARE / (len(self._debtors) if namespace in self._debtors else 1)
+        heirs = self._debtors or self._balances.keys()
+        gained = (now - self._then) * SHARE / max(1, len(heirs))
+        caught_up = {name: b + gained if name in heirs else b for name, b in self._balances.items()}
+        self._balances = {name: balance for name, balance in caught_up.items() if balance < CREDIT}
+        self._debtors = {name for name in self._debtors if self._balances.get(name, 0.0) < -1e-9}
+        self._then = now
