@@ -7,7 +7,15 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-PAGES = ("install.md", "flock-installer.md", "upgrade.md", "migrate-from-calico.md", "troubleshooting.md", "e2e.md")
+PAGES = (
+    "install.md",
+    "security.md",
+    "flock-installer.md",
+    "upgrade.md",
+    "migrate-from-calico.md",
+    "troubleshooting.md",
+    "e2e.md",
+)
 SOURCE = "\n".join(path.read_text() for path in (*ROOT.glob("src/flock/**/*.py"), *ROOT.glob("cni/*.[ch]")))
 
 # The part of each quoted message that is the same every time.
