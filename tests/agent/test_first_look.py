@@ -107,9 +107,12 @@ def test_a_prefix_whose_blackhole_is_refused_keeps_no_pod_waiting() -> None:
         note_links=lambda _: None,
         half_rebuilt=list,
     )
+
+    async def nothing() -> None: ...
+
     view: Any = SimpleNamespace(
         config=True, kernel_problem="", aggregates=(ip_network("192.0.2.0/24"),), announced=lambda _: (),
-        retire=lambda _: None, drop_empty=lambda _: None,
+        retire=lambda _: None, drop_empty=lambda _: None, refresh=nothing,
     )  # fmt: skip
 
     async def story() -> None:
