@@ -20,7 +20,7 @@ from signal import SIGKILL
 from typing import Any
 
 from pki import Authority, write_kubeconfig
-from places import Place
+from places import PATIENCE, Place
 
 BUILDER = Path(__file__).with_name("build-kubernetes")
 
@@ -150,9 +150,9 @@ class ControlPlane:
     def kubectl_command(self, *argv: str | Path) -> list[str | Path]:
         return [self.bin / "kubectl", f"--kubeconfig={self.kubeconfig}", *argv]
 
-    def kubectl(self, *argv: str | Path, stdin: str = "") -> str:
+    def kubectl(self, *argv: str | Path, stdin: str = "", patience: float = PATIENCE) -> str:
         """What kubectl prints; it has to succeed."""
-        return self.place.run(*self.kubectl_command(*argv), stdin=stdin)
+        return self.place.run(*self.kubectl_command(*argv), stdin=stdin, timeout=patience)
 
     def get(self, *argv: str) -> Any:
         """An object, or a list's items."""

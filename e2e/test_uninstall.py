@@ -23,7 +23,7 @@ def test_nodes_without_pods_are_rid_of_it_and_others_say_why_not(cluster: Cluste
     kubectl = cluster.plane.kubectl
     kubectl("apply", "-f", UNINSTALL)
     with cluster.running(deployment("stays", replicas=2, node="n2")) as pods:
-        kubectl("drain", "n1", "--ignore-daemonsets", "--delete-emptydir-data")
+        kubectl("drain", "n1", "--ignore-daemonsets", "--delete-emptydir-data", patience=PATIENCE)
         kubectl("label", "node", "n1", LEAVING)
         eventually(lambda: is_done(cluster, "n1"), what="n1 to be done", patience=PATIENCE)
         assert prefixes(cluster, "n1") == set(), "routers were told and keep nothing, graceful restart or not"
