@@ -7,15 +7,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_address
-from typing import Any
 
 import msgspec
 
+from flock.core.configuration import Configuration, Inputs, decide
 from flock.core.errors import FlockError
 from flock.core.facts import NodeFacts
 from flock.core.model import Allocation
-from flock.core.nodeconfig import Network, NodeConfig, parse_node_config
-from flock.core.nodeconfig.layers import Effective, FromNode, effective
+from flock.core.nodeconfig import Network, NodeConfig
+from flock.core.nodeconfig.layers import Effective, FromNode
 from flock.edge.kernel.node import DEFAULT_MTU
 from flock.edge.kernel.podlink import packed
 from flock.edge.kernel.threads import Kernel
@@ -27,9 +27,7 @@ log = logging.getLogger("node")
 class NodeView:
     def __init__(self, *, node: str, source: Source, kernel: Kernel) -> None:
         self.node = node
-        self.config: NodeConfig | None = None
-        self.layers: Effective | None = None  # where its values came from
-        self.config_problem = ""
+        self._believed = Configuration()
         self.kernel_problem = ""  # why the node could not be looked at or made to forward
         self.facts = NodeFacts(node=node)
         self.mtu = DEFAULT_MTU
@@ -40,9 +38,22 @@ class NodeView:
         self._spans: list[tuple[int, int, bool]] = []
         self._spans_of: NodeConfig | None = None
         self._spans_retired = self._retired
-        self._seen: dict[str, Any] = {}  # the inputs all of this follows from
+        self._seen: Inputs | None = None  # what all of this follows from
         self._changing = asyncio.Lock()
         self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def config(self) -> NodeConfig | None:
+        return self._believed.config
+
+    @property
+    def layers(self) -> Effective | None:
+        """Where its values came from."""
+        return self._believed.layers
+
+    @property
+    def config_problem(self) -> str:
+        return self._believed.problem
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """`listener` runs after the configuration, the node's addresses or the set of aggregates changed."""
@@ -61,42 +72,23 @@ class NodeView:
                 await self._take(inputs)
                 self._seen = inputs
 
-    async def _take(self, inputs: dict[str, Any]) -> None:
-        try:
-            layered = effective(self.node, **inputs)
-            config = parse_node_config(layered.raw) if layered else None
-        except FlockError as error:
-            self._refuse(error.msg)
-            return
-        except Exception as error:  # a mistake of ours is no reason to lose the configuration in force
-            log.exception("could not understand the NodeConfig")
-            self._refuse(f"cannot be understood: {error!r}")
-            return
-        if config is None:
-            if self.config is not None:
-                self.config_problem = f"NodeConfig {self.node} was deleted; its last version stays in force"
-            return
-        if config != self.config:
+    async def _take(self, inputs: Inputs) -> None:
+        new = decide(self.node, inputs, before=self._believed)
+        if new.problem and new.problem != self.config_problem:
+            log.error("refused NodeConfig node=%s problem=%r last_good=%s", self.node, new.problem, bool(self.config))
+        before, config = self.config, new.config
+        if config is not None and config is not before:
             await self._prepare(config)
-            if self.config is not None:
-                self._retired |= set(self.config.aggregates)
+            self._retired |= set(before.aggregates if before else ())
             self._retired -= set(config.aggregates)
             log.info("took NodeConfig node=%s cidrs=%s", self.node, ",".join(map(str, config.aggregates)) or "-")
-            self.config = config
+        self._believed = new
+        if config is not before:
             self._notify()
-        self.layers = layered
-        self.config_problem = ""
 
-    def _refuse(self, problem: str) -> None:
-        self.config_problem = problem
-        log.error("refused NodeConfig node=%s problem=%r last_good=%s", self.node, problem, bool(self.config))
-
-    def _inputs(self) -> dict[str, Any]:
-        return {
-            "given": FromNode.of(self._source.node),
-            "templates": self._source.templates,
-            "own": self._source.node_config,
-        }
+    def _inputs(self) -> Inputs:
+        source = self._source
+        return Inputs(given=FromNode.of(source.node), templates=tuple(source.templates), own=source.node_config)
 
     async def refresh(self) -> None:
         """Read the node's addresses and uplink MTU again, and see to forwarding."""
