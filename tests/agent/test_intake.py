@@ -142,7 +142,7 @@ def test_pods_that_few_selectors_mean_are_free(tmp_path: Path) -> None:
 
 def test_no_pod_waits_for_policies_that_are_only_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster) -> None:
-        monkeypatch.setattr("flock.core.policy.inuse.FAILURES", 0)  # as if there had been enough of them
+        monkeypatch.setattr("flock.core.policy.inforce.FAILURES", 0)  # as if there had been enough of them
         cluster.policy("late", unlike="late")
         cluster.take()
         assert set(cluster.index.again) == {("evil", "late")}

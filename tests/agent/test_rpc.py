@@ -352,7 +352,7 @@ def test_state_files_with_fuzzed_fields_are_loaded_or_refused(
 
 def load(directory: Path, raw: bytes) -> Store | None:
     (directory / FILE).write_bytes(raw)
-    store = Store(directory, node="n1", cooldown=1, marks=directory / "pending")
+    store = Store(directory, node="n1", cooldown=1, half_done=directory / "pending")
     try:
         store.load()
     except FlockError as error:

@@ -75,7 +75,9 @@ def entry(container: str, **fields: Any) -> Allocation:
 
 @contextmanager
 def opened(directory: Path) -> Iterator[Store]:
-    store = Store(directory, node="node1", cooldown=COOLDOWN, marks=directory.with_name("marks-of-" + directory.name))
+    store = Store(
+        directory, node="node1", cooldown=COOLDOWN, half_done=directory.with_name("notes-of-" + directory.name)
+    )
     try:
         store.load()
         yield store
@@ -289,7 +291,7 @@ from pathlib import Path
 from flock.core.faults import faults
 from flock.core.model import Allocation
 from flock.edge.store import Store
-store = Store(Path(sys.argv[1]), node="node1", cooldown=120, marks=Path(sys.argv[1]).with_name("marks"))
+store = Store(Path(sys.argv[1]), node="node1", cooldown=120, half_done=Path(sys.argv[1]).with_name("half-done"))
 store.load()
 faults.arm(sys.argv[2])
 entry = dict(namespace="", pod_name="", owner_uid="", state="pending", allocated_at="")
@@ -460,7 +462,7 @@ def test_a_field_of_the_wrong_type_or_value_is_an_error(tmp_path: Path, changes:
 
 def test_a_repaired_file_is_read_by_the_same_store(tmp_path: Path) -> None:
     state_file(tmp_path).write_text("{")
-    store = Store(tmp_path, node="node1", cooldown=COOLDOWN, marks=tmp_path.with_name("marks-of-" + tmp_path.name))
+    store = Store(tmp_path, node="node1", cooldown=COOLDOWN, half_done=tmp_path.with_name("notes-of-" + tmp_path.name))
     with pytest.raises(StoreFailure):
         store.load()
     state_file(tmp_path).write_text(ORIGINAL)
@@ -539,7 +541,7 @@ async def test_every_address_has_one_spelling_whoever_wrote_it(tmp_path: Path) -
 
 @looped
 async def test_a_second_agent_on_the_same_directory_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
-    second = Store(tmp_path, node="node1", cooldown=COOLDOWN, marks=tmp_path.with_name("marks-of-" + tmp_path.name))
+    second = Store(tmp_path, node="node1", cooldown=COOLDOWN, half_done=tmp_path.with_name("notes-of-" + tmp_path.name))
     with opened(tmp_path) as first:
         await first.put(entry("a"))
         for _ in range(2):

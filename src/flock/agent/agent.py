@@ -33,11 +33,11 @@ from flock.agent.verbs import PATIENCE, Verbs
 from flock.core.cni import Request
 from flock.core.errors import Code, FlockError, TryAgain
 from flock.core.ipam import Ipam
-from flock.edge.deferred import Deferred
+from flock.edge.deferred_dels import DeferredDels
 from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
 from flock.edge.rpc import Handler, RpcServer
-from flock.edge.served import Served
+from flock.edge.servingfile import ServingFile
 from flock.edge.source import Source
 from flock.edge.store import Store
 from flock.edge.supervising import Supervisor
@@ -61,10 +61,10 @@ class Agent:
         self._readiness = Readiness()
         self._metrics = Metrics()
         self._store = Store(
-            settings.state_dir, node=settings.node, cooldown=settings.cooldown, marks=settings.run_dir / "pending"
+            settings.state_dir, node=settings.node, cooldown=settings.cooldown, half_done=settings.run_dir / "pending"
         )
         self._store_problem = "the state file is not loaded yet"
-        self._deferred = Deferred(settings.run_dir / "deferred")
+        self._deferred = DeferredDels(settings.run_dir / "deferred")
         self._kernel = Kernel(sysctl=settings.sysctl_dir)
         self._view = NodeView(node=settings.node, source=source, kernel=self._kernel)
         self._routing = Routing(view=self._view, source=source, bird_dir=settings.bird_dir, run_dir=settings.run_dir)
@@ -81,7 +81,7 @@ class Agent:
         self._failed: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._followed = asyncio.Event()  # the source's changes are taken in
-        self._serving = Serving(self._readiness, Served(settings.run_dir))
+        self._serving = Serving(self._readiness, ServingFile(settings.run_dir))
         socket = settings.run_dir / "flock.sock"
         self._offer = Offer(
             conf_dir=settings.cni_conf_dir, bin_dir=settings.cni_bin_dir, socket=socket, wait=settings.cni_wait

@@ -18,9 +18,9 @@ from typing import Any
 from flock.agent.attachments import Attachments
 from flock.agent.departure import Departure
 from flock.agent.nodeview import NodeView
-from flock.agent.rights import Rights
 from flock.core.announcing import Claim, Via, claims, desired, leaving
 from flock.core.errors import FlockError, KernelRefused
+from flock.core.rights import Rights
 from flock.edge.kernel.announce import Changes
 from flock.edge.kernel.podlink import packed
 from flock.edge.kernel.threads import Kernel

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flock.agent.lastgood import LastGood, same_object
+from flock.agent.lastgood_policies import LastGoodPolicies, same_object
 from flock.agent.nodeview import NodeView
-from flock.agent.pacing import Pacing
 from flock.core.policy import budget
 from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.index import PolicyIndex
+from flock.core.policy.pacing import Pacing
 from flock.core.policy.vouching import PodKey, Vouching
 from flock.edge.source import ChangeKey, Source
 
@@ -34,7 +34,7 @@ class Intake:
         self._index = index
         self._view = view
         self._vouching = Vouching()
-        self._last_good = LastGood(state_dir)
+        self._last_good = LastGoodPolicies(state_dir)
         self._pacing = Pacing(time.monotonic)
         # By namespace, in the order in which they came: changes to be taken in when it is its turn.
         self._later: dict[str, dict[ChangeKey, None]] = {}

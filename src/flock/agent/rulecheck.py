@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from flock.agent.policies import Policies
 from flock.core.errors import FlockError
-from flock.core.policy import unlike
+from flock.core.policy import rulediff
 from flock.edge.nft import observe
 from flock.edge.nft.apply import ask_aside
 from flock.edge.nft.socket import NftSocket
@@ -36,7 +36,7 @@ async def _question(policies: Policies, interface: str | None) -> Callable[[NftS
     rules = await policies.settled()
     if interface is None:
         expected = rules.expected(policies.index.compiled)
-        return lambda socket: unlike.differences(expected, observe.observe(socket))
+        return lambda socket: rulediff.differences(expected, observe.observe(socket))
     of_pod = rules.expected_of(interface)
     if of_pod is None:
         return lambda _: [f"there are none for {interface}"]

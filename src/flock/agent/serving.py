@@ -10,11 +10,11 @@ import asyncio
 from flock.agent.readiness import Readiness
 from flock.core.cni import Request, parse_net_conf
 from flock.core.errors import Code, FlockError
-from flock.edge.served import BEAT, Served
+from flock.edge.servingfile import BEAT, ServingFile
 
 
 class Serving:
-    def __init__(self, readiness: Readiness, served: Served) -> None:
+    def __init__(self, readiness: Readiness, served: ServingFile) -> None:
         self._readiness = readiness
         self._served = served
         self._began = False

@@ -14,7 +14,7 @@ from flock.core.cni import IDENTIFIER, NetConf, Request, parse_net_conf, render_
 from flock.core.cniargs import CniArgs, parse_cni_args
 from flock.core.errors import Code, FieldError, FlockError, TryAgain
 from flock.core.model import Allocation
-from flock.edge.deferred import Deferred
+from flock.edge.deferred_dels import DeferredDels
 from flock.edge.kernel.podlink import host_name
 
 log = logging.getLogger("cni")
@@ -28,7 +28,7 @@ PATIENCE = 3.0
 
 class Verbs:
     def __init__(
-        self, parts: Parts, deferred: Deferred, *, add_failed: Callable[[CniArgs, FlockError], None] | None = None
+        self, parts: Parts, deferred: DeferredDels, *, add_failed: Callable[[CniArgs, FlockError], None] | None = None
     ) -> None:
         self._attachments = parts.attachments
         self._source = parts.source

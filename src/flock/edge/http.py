@@ -1,13 +1,13 @@
 """A tiny HTTP server for probes and status: GET only, one answer per connection.
 
-Whoever is on the node may connect, so nobody gets more than one of the `places`, and that for a few seconds.
+Whoever is on the node may connect, so nobody gets more than a place among the `callers`, and that for a few seconds.
 """
 
 import asyncio
 import socket
 from collections.abc import Callable
 
-from flock.edge.places import AT_ONCE, Places
+from flock.edge.callers import AT_ONCE, Callers
 
 PATIENCE = 5.0  # seconds for a whole connection, until the caller has its answer
 HEAD_LIMIT = 8192
@@ -27,7 +27,7 @@ class HttpServer:
         self._port = int(port)
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self.places = Places()
+        self.callers = Callers()
 
     async def start(self) -> None:
         host, loop = self._host.strip("[]"), asyncio.get_running_loop()
@@ -68,11 +68,11 @@ class _Caller(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._deadline = asyncio.get_running_loop().call_later(PATIENCE, self.dismiss)
-        self._server.places.enter(self)
+        self._server.callers.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
-        self._server.places.leave(self)
+        self._server.callers.leave(self)
 
     def data_received(self, data: bytes) -> None:
         if self._answered:

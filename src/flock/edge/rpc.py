@@ -18,7 +18,7 @@ import msgspec
 
 from flock.core.cni import Request, render_error, version_of
 from flock.core.errors import Code, FlockError
-from flock.edge.places import AT_ONCE, Places
+from flock.edge.callers import AT_ONCE, Callers
 
 log = logging.getLogger("rpc")
 
@@ -48,7 +48,7 @@ class RpcServer:
         self.otherwise = otherwise
         self._on_call = on_call
         self.calls: set[asyncio.Task[None]] = set()
-        self.places = Places()  # of callers whose request is not there yet
+        self.callers = Callers()  # whose request is not there yet
         self._path = path
         self._last_status: dict[str, Any] | None = None
         self._server: asyncio.AbstractServer | None = None
@@ -134,11 +134,11 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._deadline = asyncio.get_running_loop().call_later(READ_TIMEOUT, self._give_up, "slow")
-        self._server.places.enter(self)
+        self._server.callers.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
-        self._server.places.leave(self)
+        self._server.callers.leave(self)
 
     def data_received(self, data: bytes) -> None:
         if self._called:
@@ -151,7 +151,7 @@ class _Connection(asyncio.Protocol):
             return
         self._called = True
         self._deadline.cancel()
-        self._server.places.leave(self)
+        self._server.callers.leave(self)
         frame = bytes(self._buffer[:end])
         call = asyncio.get_running_loop().create_task(self._server.serve(frame, self._reply))
         self._server.calls.add(call)

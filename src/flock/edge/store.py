@@ -25,7 +25,7 @@ from flock.core.errors import StoreFailure
 from flock.core.faults import Point, faults
 from flock.core.model import Allocation, Released
 from flock.core.naming import host_interface
-from flock.edge.marks import Marks
+from flock.edge.halfdone import HalfDone
 
 log = logging.getLogger("store")
 
@@ -51,18 +51,18 @@ class _Change(msgspec.Struct):
 class Store:
     """For the event loop's thread; the disk work happens in one thread of its own.
 
-    Readers see durable state, and marks over it.  At most one change per container may be under way: the verbs' lock
-    sees to it.
+    Readers see durable state, and half-done work over it.  At most one change per container may be under way: the
+    verbs' lock sees to it.
     """
 
-    def __init__(self, directory: Path, *, node: str, cooldown: float, marks: Path) -> None:
+    def __init__(self, directory: Path, *, node: str, cooldown: float, half_done: Path) -> None:
         self._path = directory / FILE
-        self._marks = Marks(marks)
+        self._half_done = HalfDone(half_done)
         self._marked: dict[str, Allocation] = {}
         self._node = node
         self._cooldown = cooldown
         self._entries: dict[str, Allocation] = {}  # as on disk
-        self._view: dict[str, Allocation] = {}  # with marks over it
+        self._view: dict[str, Allocation] = {}  # with half-done work over it
         self._fragments: dict[str, bytes] = {}
         self._released: dict[str, Released] = {}
         self._queue: list[_Change] = []
@@ -85,7 +85,7 @@ class Store:
             raise StoreFailure(f"state directory {self._path.parent} is in use by another agent") from None
         except OSError as error:
             raise StoreFailure(f"cannot open state directory {self._path.parent}: {error.strerror}") from None
-        self._marked = self._marks.load()
+        self._marked = self._half_done.load()
         self._view = dict(self._marked)
         try:
             raw = self._path.read_bytes()
@@ -120,13 +120,13 @@ class Store:
 
         `put` or `forget` ends it.  StoreFailure if it cannot be noted, and then nothing was changed.
         """
-        self._marks.set(pending)
+        self._half_done.set(pending)
         self._marked[pending.container_id] = pending
         self._view[pending.container_id] = pending
 
     def _unmark(self, container_id: str) -> None:
         if self._marked.pop(container_id, None) is not None:
-            self._marks.clear(container_id)
+            self._half_done.clear(container_id)
             durable = self._entries.get(container_id)
             if durable is None:
                 self._view.pop(container_id, None)

@@ -28,7 +28,7 @@ from flock.core.policy.compiled import (
     Verdicts,
 )
 from flock.core.policy.facts import Local, LocalPod, PodFacts, same_pod
-from flock.core.policy.inuse import InUse
+from flock.core.policy.inforce import InForce
 from flock.core.policy.labels import Effort, Labels, Objects, Selectors
 from flock.core.policy.parse import ParsedPolicy, read_policy
 from flock.core.policy.peers import Peers
@@ -50,7 +50,7 @@ class PolicyIndex:
         self._labelled: Objects[str] = Objects()  # interfaces by label
         self._rosters = Rosters()
         self._peers = Peers(self._rosters, self.effort)
-        self._in_use = InUse(self._rosters, self._peers, self._own_entries)
+        self._in_use = InForce(self._rosters, self._peers, self._own_entries)
         self._users: dict[PolicyKey, int] = {}  # subjects whose verdicts name the policy
         self._touched_subjects: set[str] = set()
         self._touched_policies: set[PolicyKey] = set()

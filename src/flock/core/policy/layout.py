@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flock.core.policy import walls
-from flock.core.policy.drops import COUNTERS, logged_drop
+from flock.core.policy.dropping import COUNTERS, logged_drop
 from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, TABLE
 
 SOURCE, DESTINATION = "0x0000ffff", "0xffff0000"  # the halves of a connection's mark

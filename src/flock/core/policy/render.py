@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from flock.core.policy import layout, names, walls
+from flock.core.policy.chainuse import ChainUse, Pod, PolicyChain
 from flock.core.policy.compiled import (
     DIRECTIONS,
     Change,
@@ -45,7 +46,6 @@ from flock.core.policy.elements import (
 )
 from flock.core.policy.numbers import Numbers, PodNumbers
 from flock.core.policy.rules import Class, policy_chains, version_of
-from flock.core.policy.uses import Pod, PolicyChain, Uses
 
 Audience = tuple[GroupId | None, NamedPort]
 
@@ -174,7 +174,7 @@ class Ruleset:
         it, which must not meet that any more, it changes together with the pods."""
         self._policies.update({policy.key: policy for policy in change.policies})
         sets = self._new_sets(change)
-        uses = Uses(self._classes, self._chains)
+        uses = ChainUse(self._classes, self._chains)
         subjects = self._take_subjects(change, cut, uses)
         updated = {policy.key for policy in change.policies}
         rewritten = {chain for chain in self._chains if chain[1] in updated} if updated else set()
@@ -261,7 +261,7 @@ class Ruleset:
             *(Operation(True, e) for n in change.added_named for e in port_elements(n.group, n.port, n.endpoints)),
         ]
 
-    def _take_subjects(self, change: Change, cut: Collection[Cut], uses: Uses) -> list[Operation]:
+    def _take_subjects(self, change: Change, cut: Collection[Cut], uses: ChainUse) -> list[Operation]:
         """In an order in which nothing refers to a chain that is not there yet or any more."""
         after: dict[str, Subject | None] = {interface: self._subjects[interface] for interface, _ in sorted(cut)}
         after |= {subject.interface: subject for subject in change.subjects}

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from flock.core.policy import names
 from flock.core.policy.compiled import Address, CompiledPolicy, Direction, PolicyKey, PortRange, Rule, named_audiences
-from flock.core.policy.drops import logged_drop
+from flock.core.policy.dropping import logged_drop
 
 Kind = Literal["ingress", "egress", "ingress-replies", "egress-replies"]
 FEW = 4  # lines that may stay together where a chain for the ports would only be one jump more

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv6Address
 
 from flock.core.naming import GATEWAY6
-from flock.core.policy.drops import LOG_LIMIT, NFLOG_GROUP, logged_drop
+from flock.core.policy.dropping import LOG_LIMIT, NFLOG_GROUP, logged_drop
 
 Chains = Mapping[str, Sequence[str]]
 

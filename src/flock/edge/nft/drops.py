@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from flock.core.errors import KernelRefused
-from flock.core.policy.drops import NFLOG_GROUP
+from flock.core.policy.dropping import NFLOG_GROUP
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
 from flock.edge.nft.socket import NETLINK_NETFILTER, TIMEOUT

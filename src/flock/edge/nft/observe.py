@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import msgspec
 
-from flock.core.policy.drops import COUNTERS
+from flock.core.policy.dropping import COUNTERS
 from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, ORIGINAL_TABLE, TABLE, TABLES, Element, element_text
 from flock.core.policy.layout import Content
 from flock.core.policy.numbers import Numbered, PodNumbers

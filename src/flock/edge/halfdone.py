@@ -21,7 +21,7 @@ NEW = ".new"
 _decoder = msgspec.json.Decoder(Allocation)
 
 
-class Marks:
+class HalfDone:
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)
 

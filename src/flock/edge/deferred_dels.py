@@ -12,7 +12,7 @@ from pathlib import Path
 from flock.core.errors import StoreFailure
 
 
-class Deferred:
+class DeferredDels:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 

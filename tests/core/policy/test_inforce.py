@@ -6,7 +6,7 @@ from test_index import Node
 
 from flock.core.policy import budget
 from flock.core.policy.compiled import PolicyKey
-from flock.core.policy.inuse import FAILURES
+from flock.core.policy.inforce import FAILURES
 
 PODS, MOST = 20, 60
 TOO_MANY = 50

@@ -1,4 +1,4 @@
-"""Places for callers of a socket: a fixed number, so that no crowd of them takes the agent's descriptors.
+"""Callers for callers of a socket: a fixed number, so that no crowd of them takes the agent's descriptors.
 
 Who comes when all are taken gets that of the caller who has been there longest without saying what it wants.  One that
 has its request ready when it connects is heard long before it could be the longest.
@@ -17,7 +17,7 @@ class Caller(Protocol):
         """Hang up at once."""
 
 
-class Places:
+class Callers:
     def __init__(self) -> None:
         self._taken: dict[Caller, None] = {}  # in the order in which they came
 

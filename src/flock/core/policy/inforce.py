@@ -18,7 +18,7 @@ EVERY_POD = PeerSelector(EVERYTHING, EVERYTHING)
 FAILURES = 2  # of a namespace in one commit: each has gone through up to as many members as a policy may have
 
 
-class InUse:
+class InForce:
     """`own_ports`: the entries this node's own pods have in such an audience."""
 
     def __init__(self, rosters: Rosters, peers: Peers, own_ports: Callable[[Audience], Iterable[Entry]]) -> None:

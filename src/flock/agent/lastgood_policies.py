@@ -22,7 +22,7 @@ FILE = "policies.json"
 Policy = Mapping[str, Any]
 
 
-class LastGood:
+class LastGoodPolicies:
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE
         self._good: dict[PolicyKey, Policy] = {}

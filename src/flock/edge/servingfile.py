@@ -15,7 +15,7 @@ BEAT = 5.0
 RESTART = 60.0  # seconds; as in cni/restart.h
 
 
-class Served:
+class ServingFile:
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / FILE
 

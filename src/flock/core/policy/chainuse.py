@@ -13,7 +13,7 @@ PolicyChain = tuple[Kind, PolicyKey]
 T = TypeVar("T")
 
 
-class Uses:
+class ChainUse:
     """Counts how many pods are in a class and how many classes jump to a policy's chain; what nobody uses is not
     there.  Knows afterwards which came into use and which fell out of it, and which policies some pod has left."""
 

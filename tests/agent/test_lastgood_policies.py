@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flock.agent.lastgood import FILE, LastGood, same_object
+from flock.agent.lastgood_policies import FILE, LastGoodPolicies, same_object
 
 
 def policy(name: str, *, uid: str = "", **spec: Any) -> dict[str, Any]:
@@ -16,52 +16,52 @@ def key(name: str) -> tuple[str, str]:
     return "x", name
 
 
-def commit(known: LastGood, *refused: str) -> bool:
+def commit(known: LastGoodPolicies, *refused: str) -> bool:
     """Whether anything had to be written."""
     due = known.due({key(name) for name in refused})
     return due is not None and known.save(due)
 
 
 def test_only_what_is_refused_is_written_and_known_to_the_next_life(tmp_path: Path) -> None:
-    known = LastGood(tmp_path)
+    known = LastGoodPolicies(tmp_path)
     for name in ("a", "b"):
         known.keep(key(name), policy(name))
     assert not commit(known) and not (tmp_path / FILE).exists()
     assert commit(known, "b") and not commit(known, "b")
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
-    later = LastGood(tmp_path)
+    later = LastGoodPolicies(tmp_path)
     assert later.get(key("b")) == policy("b") and later.get(key("a")) is None
     assert not commit(later, "b")
-    assert LastGood(tmp_path).get(key("b")) == policy("b")
+    assert LastGoodPolicies(tmp_path).get(key("b")) == policy("b")
 
 
 def test_what_became_good_or_went_while_nobody_looked_is_forgotten(tmp_path: Path) -> None:
-    known = LastGood(tmp_path)
+    known = LastGoodPolicies(tmp_path)
     for name in ("good-again", "gone", "still"):
         known.keep(key(name), policy(name))
     commit(known, "good-again", "gone", "still")
-    later = LastGood(tmp_path)
+    later = LastGoodPolicies(tmp_path)
     later.keep(key("good-again"), policy("good-again", podSelector={}))
     assert commit(later, "still")
     assert later.get(key("gone")) is None
-    assert LastGood(tmp_path).get(key("still")) == policy("still")
-    assert LastGood(tmp_path).get(key("good-again")) is None
+    assert LastGoodPolicies(tmp_path).get(key("still")) == policy("still")
+    assert LastGoodPolicies(tmp_path).get(key("good-again")) is None
 
 
 def test_a_newer_good_version_takes_the_place_of_the_one_on_disk(tmp_path: Path) -> None:
-    known = LastGood(tmp_path)
+    known = LastGoodPolicies(tmp_path)
     known.keep(key("a"), policy("a"))
     commit(known, "a")
     known.keep(key("a"), policy("a", podSelector={}))  # and refused again, before anything was committed
     assert commit(known, "a")
-    assert LastGood(tmp_path).get(key("a")) == policy("a", podSelector={})
+    assert LastGoodPolicies(tmp_path).get(key("a")) == policy("a", podSelector={})
 
 
 def test_what_was_deleted_is_forgotten_at_once(tmp_path: Path) -> None:
-    known = LastGood(tmp_path)
+    known = LastGoodPolicies(tmp_path)
     known.keep(key("a"), policy("a"))
     commit(known, "a")
-    later = LastGood(tmp_path)
+    later = LastGoodPolicies(tmp_path)
     assert later.get(key("a"))
     later.drop(key("a"))
     assert later.get(key("a")) is None
@@ -70,14 +70,14 @@ def test_what_was_deleted_is_forgotten_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b'[{"metadata": 7}]', b"[1]", b"[" * 10_000, b"\xff"])
 def test_a_spoilt_file_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
-    known = LastGood(tmp_path)
+    known = LastGoodPolicies(tmp_path)
     assert known.get(key("a")) is None
     known.keep(key("a"), policy("a"))
     assert commit(known, "a")
 
 
 def test_a_directory_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
-    known = LastGood(tmp_path / "absent")
+    known = LastGoodPolicies(tmp_path / "absent")
     known.keep(key("a"), policy("a"))
     assert not commit(known, "a")
     (tmp_path / "absent").mkdir()

@@ -1,6 +1,6 @@
 """No namespace's changes keep the kernel from others for more than their share of the time."""
 
-from flock.agent.pacing import CREDIT, SHARE, Pacing
+from flock.core.policy.pacing import CREDIT, SHARE, Pacing
 
 
 class Clock:
