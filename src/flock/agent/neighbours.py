@@ -2,11 +2,10 @@
 else, for it changes with its own configuration alone."""
 
 import asyncio
-import contextlib
 import logging
 
 from flock.agent.nodeview import NodeView
-from flock.core.errors import FlockError
+from flock.agent.reconciling import Reconciler
 from flock.edge.kubeproxy import Harm, look
 
 log = logging.getLogger("neighbours")
@@ -14,32 +13,20 @@ log = logging.getLogger("neighbours")
 LOOK_EVERY = 120.0  # 40 ms of a core beside 5,000 Services
 
 
-class Neighbours:
+class Neighbours(Reconciler):
+    """Nothing of ours depends on their tables: that they could not be looked at is minor."""
+
     def __init__(self, view: NodeView) -> None:
+        super().__init__(log, "could not look at kube-proxy", minor=True, period=LOOK_EVERY, pauses=(LOOK_EVERY,) * 2)
         self.harm = Harm()
         self._view = view
-        self._wake = asyncio.Event()
 
-    def trigger(self) -> None:
-        self._wake.set()
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            self._wake.clear()
-            if self._view.config is not None:
-                await self.look()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY):
-                    await self._wake.wait()
-
-    async def look(self) -> None:
-        try:
-            found = await asyncio.to_thread(look, self._view.aggregates)
-        except (FlockError, OSError) as error:  # somebody else's tables: nothing of ours depends on them
-            log.info("could not look at kube-proxy problem=%s", error)
-            return
+    async def _reconcile(self) -> str:
+        if self._view.config is None:
+            return ""
+        found = await asyncio.to_thread(look, self._view.aggregates)
         for before, now in ((self.harm.ipvs, found.ipvs), (self.harm.masquerade, found.masquerade)):
             if now and now != before:
                 log.error("%s", now)
         self.harm = found
+        return ""
