@@ -25,6 +25,11 @@ NODE_CONFIG: dict[str, Any] = {
 }
 
 
+def with_spec(**changes: Any) -> dict[str, Any]:
+    """The usual NodeConfig with other fields."""
+    return {**NODE_CONFIG, "spec": {**NODE_CONFIG["spec"], **changes}}
+
+
 def run(*command: object, check: bool = True, **kwargs: Any) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=60, **kwargs)
     if check and done.returncode:

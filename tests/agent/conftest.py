@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from looking import addresses_of
 
 from harness import Node
 
@@ -34,3 +35,11 @@ def node(fresh: Node) -> Node:
     """A node that is ready for pods."""
     fresh.start()
     return fresh
+
+
+@pytest.fixture
+def bystander(node: Node) -> list[str]:
+    """The addresses of a pod that has nothing to do with any of this.  The agent is not running."""
+    addresses = addresses_of(node.pod("bystander"))
+    node.stop()
+    return addresses

@@ -44,6 +44,12 @@ def within(path: str, work: Callable[[], T]) -> T:
     return results[0]
 
 
+def host_link(node: Node, result: dict[str, Any]) -> dict[str, Any]:
+    """The host side of a pod's link, as `ip` shows it."""
+    link: dict[str, Any] = node.links()[result["interfaces"][0]["name"]]
+    return link
+
+
 def pod_side(path: str) -> dict[str, set[str]]:
     """Addresses by interface inside a namespace, link-local and loopback ones left out; from /proc, not netlink."""
 
