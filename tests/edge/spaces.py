@@ -1,0 +1,74 @@
+"""Throw-away network namespaces with our netlink in them, and `ip -j` as the second opinion."""
+
+import itertools
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+
+from flock.edge.kernel.netns import inside, open_netns, own_netns
+from flock.edge.netlink import route as r
+from flock.edge.netlink.socket import Netlink
+from looping import PATIENCE
+
+HOST, POD = b"\x02\0\0\0\0\x01", b"\x0a\0\0\0\0\x02"
+GATEWAY = ip_address("fe80::1").packed
+LOOPBACK = 1
+numbers = itertools.count()
+
+
+def packed(text: str) -> bytes:
+    return ip_address(text).packed
+
+
+class Space:
+    """One network namespace and our netlink socket in it."""
+
+    def __init__(self) -> None:
+        self.name = f"fnl{os.getpid()}x{next(numbers)}"
+        subprocess.run(["ip", "netns", "add", self.name], check=True, timeout=PATIENCE)
+        self.netlink: Netlink = self.open(Netlink)
+
+    def open(self, make: Callable[[], Any]) -> Any:
+        """Make something that belongs to this namespace."""
+        home, there = own_netns(), open_netns(f"/run/netns/{self.name}")
+        try:
+            with inside(there, home=home):
+                return make()
+        finally:
+            home.close()
+            there.close()
+
+    def remove(self) -> None:
+        self.netlink.close()
+        subprocess.run(["ip", "netns", "del", self.name], check=True, timeout=PATIENCE)
+
+    def ip(self, *command: object) -> Any:
+        full = ["ip", "-n", self.name, "-j", "-d", *map(str, command)]
+        done = subprocess.run(full, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0, f"{full}: {done.stderr}"
+        return json.loads(done.stdout) if done.stdout.strip() else []
+
+    def link(self, name_or_index: str | int) -> r.Link:
+        link = self.netlink.link(name_or_index)
+        assert link is not None
+        return link
+
+    def index(self, name: str) -> int:
+        return self.link(name).index
+
+
+def veth(node: Space, pod: Space, name: str = "flock00000001", peer: str = "eth0", mtu: int = 1400) -> int:
+    """A pair between the namespaces, the host side up; returns its index."""
+    there = open_netns(f"/run/netns/{pod.name}")
+    try:
+        wanted = r.create_veth(name=name, mac=HOST, mtu=mtu, peer_name=peer, peer_mac=POD, peer_netns_fd=there.fd)
+        node.netlink.run([wanted])
+    finally:
+        there.close()
+    index = node.index(name)
+    node.netlink.run([r.describe_host_side(index, alias=f"flock pod=shop/{name}", has_ipv6=True), r.set_up(index)])
+    pod.netlink.run([r.set_up(pod.index(peer))])
+    return index
