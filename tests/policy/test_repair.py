@@ -11,6 +11,7 @@ import pytest
 from playground import Playground
 
 from flock.agent import policies
+from flock.agent.happened import Happened
 from flock.agent.policies import Policies
 from flock.core.facts import NodeFacts
 from flock.core.policy.render import Transaction
@@ -30,7 +31,13 @@ def with_rules_in_force(ground: Playground, directory: Path, scenario: Scenario)
 
     async def whole() -> None:
         kept = Policies(
-            source=source, allocations=list, view=view, state_dir=directory, strict=False, antispoofing=True
+            source=source,
+            allocations=list,
+            view=view,
+            happened=Happened(),
+            state_dir=directory,
+            strict=False,
+            antispoofing=True,
         )
         await kept.begin()
         running = asyncio.create_task(kept.run())

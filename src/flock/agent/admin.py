@@ -6,18 +6,24 @@ from typing import Any
 import msgspec
 
 import flock
+from flock.agent.happened import Entry
 from flock.agent.parts import Parts
 from flock.agent.readiness import Readiness
 from flock.core.annotations import own_annotations
 from flock.core.cni import Request
 from flock.core.errors import FieldError
+from flock.core.happenings import Share
 from flock.core.model import Allocation, Pod
 from flock.edge.bird.control import BirdError
 from flock.edge.kernel.podlink import host_name
 
+WAIT = 20.0  # for something to happen; less than flockctl waits for an answer
+SHOWN = (Share.NODE, Share.PODS)  # by `happened`; drops, which are many, by themselves
+
 
 class Admin:
     def __init__(self, parts: Parts) -> None:
+        self._happened = parts.happened
         self._readiness = parts.readiness
         self._view = parts.view
         self._source = parts.source
@@ -115,8 +121,32 @@ class Admin:
         return self._policies.show(pod)
 
     async def policy_drops(self, request: Request) -> list[dict[str, Any]]:
-        (after,) = _parameters(request, "after")
-        return self._policies.drops(after=int(after) if after.isdecimal() else 0)
+        """The last ones after a number; `wait` asks to be answered once there is one, or after WAIT."""
+        after, *wait = request.args.split("\n")
+        number = int(after) if after.isdecimal() else 0
+        if wait:
+            await self._happened.wait({Share.DROPS: number}, WAIT)
+        entries, _ = self._happened.after(Share.DROPS, number)
+        return [_entry(entry) for entry in entries]
+
+    async def happened(self, request: Request) -> dict[str, Any]:
+        """The same of everything else, by a cursor: the last answer's, or empty."""
+        cursor, *wait = request.args.split("\n")
+        told = (int(number) if number.isdecimal() else 0 for number in [*cursor.split("."), "", ""])
+        read_to = dict(zip(SHOWN, told, strict=False))
+        if wait:
+            await self._happened.wait(read_to, WAIT)
+        found, missed = [], 0
+        for share, number in read_to.items():
+            entries, more = self._happened.after(share, number)
+            found += entries
+            missed += more
+            read_to[share] = entries[-1].number if entries else number
+        rows = [
+            _entry(entry) | {"happening": type(entry.what).__name__, "said": str(entry.what)}
+            for entry in sorted(found, key=lambda entry: entry.at)
+        ]
+        return {"cursor": ".".join(map(str, read_to.values())), "missed": missed, "happened": rows}
 
     async def drain(self, request: Request) -> list[dict[str, Any]]:
         """Withdraw all anycast of this node until undrained; tells what became of it."""
@@ -126,6 +156,10 @@ class Admin:
     async def undrain(self, request: Request) -> list[dict[str, Any]]:
         await self._announcer.undrain()
         return await self.anycast(request)
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {"number": entry.number, "at": entry.at, **msgspec.structs.asdict(entry.what)}
 
 
 def _parameters(request: Request, *names: str) -> list[str]:

@@ -19,6 +19,7 @@ from flock.agent.admin import Admin, base_status
 from flock.agent.adopting import adopt
 from flock.agent.attachments import Attachments
 from flock.agent.flags import Settings
+from flock.agent.happened import Happened
 from flock.agent.locks import alone_in
 from flock.agent.metrics import Metrics
 from flock.agent.nodeview import NodeView
@@ -58,6 +59,7 @@ class Agent:
         self._supervisor = supervisor
         self._source = source
         self._writer = writer
+        self._happened = Happened()
         self._readiness = Readiness()
         self._metrics = Metrics()
         self._store = Store(
@@ -71,6 +73,7 @@ class Agent:
         self._policies = Policies(
             source=source,
             view=self._view,
+            happened=self._happened,
             allocations=lambda: self._store.entries.values(),
             state_dir=settings.state_dir,
             strict=settings.strict,
@@ -124,6 +127,7 @@ class Agent:
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         log.info("stopping")
         self._serving.note()
+        self._happened.close()
         await self._rpc.stop(LAST_CALLS)
         if self._parts is not None:
             await self._parts.announcer.leave()
@@ -157,6 +161,7 @@ class Agent:
         await self._load_store()
         parts = self._parts = assemble(
             self._settings,
+            happened=self._happened,
             readiness=self._readiness,
             source=self._source,
             view=self._view,
@@ -330,6 +335,7 @@ def _handlers(verbs: Verbs, admin: Admin) -> dict[str, Handler]:
         "policy.why": admin.policy_why,
         "policy.show": admin.policy_show,
         "policy.drops": admin.policy_drops,
+        "happened": admin.happened,
         "drain": admin.drain,
         "undrain": admin.undrain,
     }

@@ -8,6 +8,7 @@ from flock.agent.attachments import Attachments
 from flock.agent.checking import Checker
 from flock.agent.departure import Departure
 from flock.agent.flags import Settings
+from flock.agent.happened import Happened
 from flock.agent.healing import Healer
 from flock.agent.limiting import ConnectionLimit
 from flock.agent.neighbours import Neighbours
@@ -27,6 +28,7 @@ from flock.edge.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Parts:
+    happened: Happened
     readiness: Readiness
     source: Source
     view: NodeView
@@ -45,6 +47,7 @@ class Parts:
 def assemble(
     settings: Settings,
     *,
+    happened: Happened,
     readiness: Readiness,
     source: Source,
     view: NodeView,
@@ -99,6 +102,7 @@ def assemble(
         view.subscribe(listener)
     healer.subscribe(announcer.trigger)
     return Parts(
+        happened=happened,
         readiness=readiness,
         source=source,
         view=view,

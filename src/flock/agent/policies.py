@@ -17,9 +17,10 @@ from typing import Any
 
 import msgspec
 
+from flock.agent.drops import HeardDrops
+from flock.agent.happened import Happened
 from flock.agent.intake import Intake
 from flock.agent.nodeview import NodeView
-from flock.agent.remembered import RememberedDrops
 from flock.agent.settling import Settling
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import NO_MAP, Allocation, Pod
@@ -50,6 +51,7 @@ class Policies:
         *,
         source: Source,
         view: NodeView,
+        happened: Happened,
         allocations: Callable[[], Iterable[Allocation]],
         state_dir: Path,
         strict: bool,
@@ -71,7 +73,7 @@ class Policies:
         self.queue: list[asyncio.Future[None]] = []  # who waits for a change to be in force
         self._transacting: asyncio.Task[None] | None = None  # held: the loop itself does not
         self._dirty = asyncio.Event()
-        self._drops = RememberedDrops(lambda index: self.pod_at(self.interface_name(index)))
+        self._drops = HeardDrops(happened, lambda index: self.pod_at(self.interface_name(index)))
         self._numbers = Numbers()
         self._settling = Settling(self._dirty.set)
         self._looked = time.monotonic()  # when everything in force was last compared
@@ -318,9 +320,6 @@ class Policies:
         """What is to be in the kernel is there, or it is said that it is not."""
         caveat = [f"not in the kernel as told here: {self.problem}"] if self.problem else []
         return {"answers": msgspec.to_builtins(answers), "text": "\n".join([*map(str, answers), *caveat])}
-
-    def drops(self, *, after: int) -> list[dict[str, Any]]:
-        return self._drops.after(after)
 
     @property
     def problems(self) -> dict[str, str]:

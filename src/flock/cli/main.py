@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flock import __version__
-from flock.cli import config, lab, policy
+from flock.cli import config, happened, lab, policy
 from flock.cli.tables import print_json, table
 from flock.edge.asking import AgentError, ask
 
@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     config.add_arguments(
         command("config", config.run, "the configuration in force on a node, and where each value came from")
     )
+    happened.add_arguments(command("happened", happened.run, "what happened on this node since its agent started"))
     command("drain", _drain, "withdraw all anycast of this node until undrain; sessions and pods stay")
     command("undrain", _undrain, "announce this node's anycast again")
     policy.add_commands(commands)

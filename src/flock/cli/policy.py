@@ -1,17 +1,15 @@
 """`flockctl policy`: why a packet passes or not, what applies to a pod, what was dropped."""
 
 import argparse
-import time
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from flock.cli.tables import print_json
+from flock.cli.tables import clock, print_json
+from flock.core.happenings import Dropped
 from flock.edge.asking import ask
 
 NO = 1
-FOLLOW_EVERY = 0.3  # how late a drop may show with -f
 
 
 def add_commands(commands: Any) -> None:
@@ -53,24 +51,19 @@ def _print(answer: dict[str, Any], output: str) -> None:
 
 
 def _drops(arguments: argparse.Namespace) -> int:
-    after = 0
+    after, wait = 0, list[str]()
     try:
         while True:
-            for drop in ask(arguments.run_dir, "policy.drops", str(after)):
+            for drop in ask(arguments.run_dir, "policy.drops", str(after), *wait):
+                if wait and arguments.output == "text" and (missed := drop["number"] - after - 1):
+                    print(f"({missed} more, which are not shown)")
                 after = drop["number"]
                 if arguments.output == "json":
                     print(msgspec.json.encode(drop).decode(), flush=True)
                 else:
-                    print(_line(drop), flush=True)
+                    print(clock(drop["at"]), msgspec.convert(drop, Dropped), flush=True)
             if not arguments.follow:
                 return 0
-            time.sleep(FOLLOW_EVERY)
+            wait = ["wait"]
     except KeyboardInterrupt:
         return 0
-
-
-def _line(drop: dict[str, Any]) -> str:
-    at = datetime.fromtimestamp(drop["at"]).strftime("%H:%M:%S.%f")[:-3]
-    what = drop["protocol"] + (f"/{drop['port']}" if drop["port"] else "")
-    why = f" isolated by {drop['policies']}" if drop["policies"] else ""
-    return f"{at} {drop['what']:<8} {drop['pod']}: {drop['source']} -> {drop['destination']} {what}{why}"

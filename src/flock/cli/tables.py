@@ -1,6 +1,7 @@
 """Answers as kubectl prints them: plain text tables for people, JSON for scripts."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -13,3 +14,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def print_json(value: object) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def clock(at: float) -> str:
+    """Today's time, to the millisecond."""
+    return datetime.fromtimestamp(at).strftime("%H:%M:%S.%f")[:-3]

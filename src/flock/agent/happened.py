@@ -1,0 +1,89 @@
+"""What happened on this node, numbered and timed, in one place that is bounded: for the log, counters, events, people.
+
+Whoever makes something happen notes it, which costs microseconds.  Each share keeps its last KEPT: what tenants provoke
+pushes out nothing else.  Numbers of a share count everything that happened, told or not, so that a reader that comes
+back with the number it has read to is told how much it missed.  Nothing outlives the agent.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from flock.core.happenings import Happening, Share
+
+KEPT = 1000  # of each share
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    number: int
+    at: float
+    what: Happening
+
+
+class Happened:
+    def __init__(self) -> None:
+        self._last = dict.fromkeys(Share, 0)
+        self._kept: dict[Share, deque[Entry]] = {share: deque(maxlen=KEPT) for share in Share}
+        self._counted: Counter[tuple[type[Happening], str]] = Counter()
+        self._news = asyncio.Event()
+        self._closed = False
+        self._listeners: list[Callable[[], None]] = []
+
+    def note(self, happening: Happening, *, untold: int = 0) -> None:
+        """`untold`: how many like it happened before, which nobody had the time to look at."""
+        share, label = happening.share, happening.counted_by
+        self._last[share] = number = self._last[share] + untold + 1
+        self._kept[share].append(Entry(number, time.time(), happening))
+        self._counted[type(happening), str(getattr(happening, label)) if label else ""] += 1
+        if happening.level:
+            logging.getLogger(happening.part).log(happening.level, "%s", happening)
+        self._news.set()
+        for listener in self._listeners:
+            listener()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """`listener` runs after each happening and must be quick; it reads on from where it was."""
+        self._listeners.append(listener)
+
+    def after(self, share: Share, number: int) -> tuple[list[Entry], int]:
+        """What happened since, oldest first, and how much more did that is not kept.  A number that was not reached yet
+        is one of an earlier life: everything happened since."""
+        number = self._of_this_life(share, number)
+        found: list[Entry] = []
+        for entry in reversed(self._kept[share]):
+            if entry.number <= number:
+                break
+            found.append(entry)
+        return found[::-1], self._last[share] - number - len(found)
+
+    async def wait(self, read_to: Mapping[Share, int], patience: float) -> None:
+        """Until something happened in one of these shares beyond what was read, or patience or the agent ends."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while not self._closed and not any(map(self._is_news, read_to.items())):
+                    self._news.clear()
+                    await self._news.wait()
+
+    def _is_news(self, read_to: tuple[Share, int]) -> bool:
+        return self._last[read_to[0]] > self._of_this_life(*read_to)
+
+    def _of_this_life(self, share: Share, number: int) -> int:
+        return number if number <= self._last[share] else 0
+
+    def count(self, kind: type[Happening], label: str = "") -> int:
+        """How often, since the agent started."""
+        return self._counted[kind, label]
+
+    def counts(self, kind: type[Happening]) -> dict[str, int]:
+        """The same by label."""
+        return {label: count for (found, label), count in sorted(self._counted.items(), key=str) if found is kind}
+
+    def close(self) -> None:
+        """The agent ends: nobody waits any longer."""
+        self._closed = True
+        self._news.set()
