@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from flock.agent.announcer import Announcer
+from flock.core.facts import NodeFacts
 from flock.core.model import Allocation, Condition, Metadata, Pod, PodStatus
 from flock.core.naming import host_interface
 from flock.core.nodeconfig import parse_node_config
@@ -43,9 +44,10 @@ async def _measure(addresses: int, rounds: int, state_dir: Path) -> Passes:
     attachments = SimpleNamespace(store=store, links=_make_links(allocations))
     pods = {(a.namespace, a.pod_name): _pod(a, ready=True) for a in allocations}
     source = SimpleNamespace(pods=pods, namespaces={}, node=None)
-    view = SimpleNamespace(config=parse_node_config(CONFIG))
+    view = SimpleNamespace(config=parse_node_config(CONFIG), facts=NodeFacts(node="n1"))
     kernel = Kernel(sysctl=Path("/proc/sys/net"))
     parts: dict[str, Any] = {"attachments": attachments, "source": source, "view": view, "kernel": kernel}
+    parts["departure"] = SimpleNamespace(begun=False)
     announcer = Announcer(**parts, state_dir=state_dir)
     announcer.begin()
     passes: Passes = {"all new": [await _timed(announcer)], "nothing changed": [], "one pod changed": []}
@@ -61,7 +63,7 @@ async def _measure(addresses: int, rounds: int, state_dir: Path) -> Passes:
 async def _timed(announcer: Announcer) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     if not await announcer.reconcile():
-        raise SystemExit(f"the kernel refused: {announcer.last_error}")
+        raise SystemExit(f"the kernel refused: {announcer.problem}")
     return 1000 * (time.perf_counter() - wall), 1000 * (time.process_time() - cpu)
 
 

@@ -114,7 +114,7 @@ def test_a_drain_that_the_kernel_refuses_is_an_error_and_tried_again(tmp_path: P
         )
         with pytest.raises(FlockError, match="not now"):
             await announcer.drain()
-        assert "not now" in announcer.last_error
+        assert "not now" in announcer.problem
         running = asyncio.create_task(announcer.run())
         async with asyncio.timeout(20):
             await kernel.again.wait()

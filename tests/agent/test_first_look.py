@@ -118,9 +118,9 @@ def test_a_prefix_whose_blackhole_is_refused_keeps_no_pod_waiting() -> None:
     async def story() -> None:
         kernel = RefusingBlackholes()
         healer = Healer(attachments=attachments, kernel=kernel, view=view)
-        await healer.heal()
+        await healer.reconcile()
         assert "add a route" in kernel.applied, "the pod's route is repaired"
-        assert "192.0.2.0/24" in healer.last_error and "not now" in healer.last_error
+        assert "192.0.2.0/24" in healer.problem and "not now" in healer.problem
 
     asyncio.run(story())
 

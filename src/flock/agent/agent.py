@@ -171,9 +171,9 @@ class Agent:
             routing=self._routing,
         )
         await self._catch_up(parts.attachments)
-        self._readiness.degraded_by(lambda: parts.healer.last_error)
+        self._readiness.degraded_by(lambda: parts.healer.problem)
         self._readiness.degraded_by(lambda: parts.healer.unrecorded_problem)
-        self._readiness.degraded_by(lambda: parts.announcer.last_error)
+        self._readiness.degraded_by(lambda: parts.announcer.problem)
         self._readiness.degraded_by(lambda: _full_pools(parts.ipam, parts.view))
         self._readiness.degraded_by(lambda: parts.neighbours.harm.ipvs)
         self._readiness.degraded_by(lambda: parts.neighbours.harm.masquerade)
@@ -257,8 +257,10 @@ class Agent:
         succeeded, what an earlier life announced and enforced stays as it is."""
         while not await self._enforce():
             await self._next_change()
-        while not await parts.healer.heal():
+        await parts.healer.reconcile()
+        while not parts.healer.looked:
             await self._next_change()
+            await parts.healer.reconcile()
         parts.announcer.begin()
         self._healed = True
         self._serving.note()

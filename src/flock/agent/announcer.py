@@ -1,13 +1,12 @@
 """Announces anycast and extra addresses while their pods are eligible, by kernel routes alone.
 
-Runs at start, on every change of pods, attachments or configuration, and with each healing pass.  A run under way when
-the next change comes is followed by exactly one more; runs never overlap, whoever asks for them.  BIRD sees the routes
-come and go within milliseconds.
+Runs at start, on every change of pods, attachments or configuration, and with each healing pass.  Whoever changes what
+is announced does so in such a run, alone: draining and leaving too.  BIRD sees the routes come and go within
+milliseconds.
 `drain` withdraws everything on this node until `undrain`, across restarts of the agent.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping
@@ -18,8 +17,9 @@ from typing import Any
 from flock.agent.attachments import Attachments
 from flock.agent.departure import Departure
 from flock.agent.nodeview import NodeView
+from flock.agent.reconciling import Reconciler
 from flock.core.announcing import Claim, Via, claims, desired, leaving
-from flock.core.errors import FlockError, KernelRefused
+from flock.core.errors import KernelRefused
 from flock.core.rights import Rights
 from flock.edge.kernel.announce import Changes
 from flock.edge.kernel.podlink import packed
@@ -37,7 +37,7 @@ LINGER = 2.0
 FAREWELL = 1.0
 
 
-class Announcer:
+class Announcer(Reconciler):
     def __init__(
         self,
         *,
@@ -48,14 +48,13 @@ class Announcer:
         departure: Departure,
         state_dir: Path,
     ) -> None:
+        super().__init__(log, "could not announce", pauses=(RETRY, RETRY))
         self._attachments = attachments
         self._source = source
         self._view = view
         self._kernel = kernel
         self._departure = departure
         self._marker = state_dir / DRAINED
-        self._dirty = asyncio.Event()
-        self._alone = asyncio.Lock()  # for whoever changes what is announced
         self._leaving = False
         self._picture_complete = False
         self._withdrawn: dict[bytes, float] = {}  # when, for addresses that are still delivered
@@ -64,61 +63,35 @@ class Announcer:
         self._refused: dict[str, str] = {}  # interfaces the kernel takes no next hop on, with the reason
         self._made: dict[str, tuple[Via, ...]] = {}  # what the last run put into the kernel
         self.announced: frozenset[str] = frozenset()
-        self.last_error = ""
-        self.runs = 0
 
     def begin(self) -> None:
         """Pods and links are all known now.  Before, what an earlier life announced stays, unless nothing at all is
         to be announced."""
         self._picture_complete = True
-        self._dirty.set()
+        self.trigger()
 
-    def trigger(self) -> None:
-        self._dirty.set()
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            await self._dirty.wait()
-            self._dirty.clear()
-            if not await self.reconcile():
-                with contextlib.suppress(TimeoutError):  # what one pod cannot have keeps no other waiting
-                    async with asyncio.timeout(RETRY):
-                        await self._dirty.wait()
-                self._dirty.set()
-
-    async def reconcile(self) -> bool:
-        """One run, alone.  False if the kernel refused; the next run tries again."""
-        async with self._alone:
-            return await self._reconcile()
-
-    async def _reconcile(self) -> bool:
+    async def _reconcile(self) -> str:
+        """What one pod cannot have keeps no other waiting."""
         if not self._picture_complete and not self.withdrawn:
-            return True
+            return ""
         all_claims = self.claims()
         wanted, going = desired(all_claims), self._still_leaving(leaving(all_claims))
         indexes = {name: index for index, name in self._attachments.links.items()}
-        self.runs += 1
         now = time.monotonic()
 
         def lingers(address: bytes) -> bool:
             """An earlier life may have withdrawn it, a moment ago: then its time begins with the first sight."""
             return self._withdrawn.setdefault(address, now) + LINGER > now
 
-        try:
-            changes = await self._kernel.announce(wanted, leaving=going, indexes=indexes, lingers=lingers)
-            await self._replace_originals(indexes)
-        except (FlockError, OSError) as error:
-            self._complain(str(error))
-            return False
+        changes = await self._kernel.announce(wanted, leaving=going, indexes=indexes, lingers=lingers)
+        await self._replace_originals(indexes)
         self._refused, self._made = changes.refused, wanted
-        self._complain("; ".join(f"{name}: {reason}" for name, reason in sorted(changes.refused.items())))
         self.announced = frozenset(
             a for a, vias in wanted.items() if {v.interface for v in vias} - changes.refused.keys()
         )
         _tell(changes)
         self._remember_withdrawn(changes.withdrawn, now)
-        return not changes.refused
+        return "; ".join(f"{name}: {reason}" for name, reason in sorted(changes.refused.items()))
 
     async def _replace_originals(self, indexes: Mapping[str, int]) -> None:
         """Where the original flock led to what its pods carry, now that ours says who is announced."""
@@ -135,10 +108,10 @@ class Announcer:
         """Those whose time is not over; look again when it is."""
         now = time.monotonic()
         everybody = {via for vias in found.values() for via in vias}
-        if everybody - self._leaving_since.keys():
-            asyncio.get_running_loop().call_later(FAREWELL + 0.05, self.trigger)
         self._leaving_since = {via: self._leaving_since.get(via, now) for via in everybody}
         late = {via for via, since in self._leaving_since.items() if since + FAREWELL <= now}
+        if early := everybody - late:
+            self.look_again(min(self._leaving_since[via] for via in early) + FAREWELL - now + 0.05)
         return {address: tuple(via for via in vias if via not in late) for address, vias in found.items()}
 
     def _remember_withdrawn(self, addresses: Iterable[bytes], now: float) -> None:
@@ -146,13 +119,7 @@ class Announcer:
         self._withdrawn = {a: since for a, since in self._withdrawn.items() if since + LINGER > now}
         self._withdrawn |= dict.fromkeys(addresses, now)
         if self._withdrawn:
-            asyncio.get_running_loop().call_later(LINGER + 0.1, self.trigger)
-
-    def _complain(self, problem: str) -> None:
-        """Once, however often the same is tried again; `last_error` shows it as long as it lasts."""
-        if problem and problem != self.last_error:
-            log.error("could not announce problem=%s", problem)
-        self.last_error = problem
+            self.look_again(min(self._withdrawn.values()) + LINGER - now + 0.1)
 
     def claims(self) -> list[Claim]:
         present = set(self._attachments.links.values())
@@ -180,7 +147,7 @@ class Announcer:
                 name, hops = claim.via.interface, present.get(packed(claim.address), frozenset())
                 problem = self._refused.get(name, "")
                 if not problem and claim.via not in self._made.get(claim.address, ()):
-                    problem = self.last_error
+                    problem = self.problem
                 elif not problem and (indexes.get(name, 0), packed(claim.via.gateway)) not in hops:
                     problem = f"route missing via {claim.via.gateway} dev {name}"
                 if problem:
@@ -207,13 +174,11 @@ class Announcer:
         """KernelRefused if it is noted but not done yet: it is tried again until it is."""
         self._marker.touch(mode=0o600)
         if not await self.reconcile():
-            self.trigger()
-            raise KernelRefused(f"the node is drained, but not all is withdrawn yet: {self.last_error}")
+            raise KernelRefused(f"the node is drained, but not all is withdrawn yet: {self.problem}")
 
     async def undrain(self) -> None:
         self._marker.unlink(missing_ok=True)
-        if not await self.reconcile():
-            self.trigger()
+        await self.reconcile()
 
     async def leave(self) -> None:
         """The agent stops: withdraw if traffic should go elsewhere, i.e. the node is cordoned or going down."""

@@ -39,7 +39,7 @@ def register(metrics: Metrics, parts: Parts, supervisor: Supervisor) -> None:
     add("flock_pool_used", "gauge", "Addresses in use.", lambda: [({"cidr": c}, n) for c, _, n, _ in pools()])
     add("flock_pool_cooling", "gauge", "Addresses at rest.", lambda: [({"cidr": c}, n) for c, _, _, n in pools()])
     add("flock_store_flushes_total", "counter", "Durable writes.", lambda: one(attachments.store.flushes))
-    add("flock_heal_passes_total", "counter", "Looks at the kernel.", lambda: one(healer.passes))
+    add("flock_heal_passes_total", "counter", "Looks at the kernel.", lambda: one(healer.runs))
     add(
         "flock_repairs_total",
         "counter",

@@ -7,7 +7,6 @@ committed allocation whose link and namespace are both gone (the host was reboot
 its addresses stay reserved until DEL, GC, or two observations and a grace time.
 """
 
-import asyncio
 import errno
 import logging
 import time
@@ -16,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from flock.agent.attachments import Attachments
 from flock.agent.nodeview import NodeView
+from flock.agent.reconciling import Reconciler
 from flock.core.errors import FlockError, TryAgain
 from flock.core.model import Allocation
 from flock.core.naming import HOST_MAC, is_host_interface
@@ -33,28 +33,26 @@ SPACING = 1.0  # between passes that events ask for: a flood of them costs one p
 # Kubelet cleans up its old sandboxes within minutes of a boot; whatever is still there then was forgotten.
 GRACE = 600.0
 ORPHAN_OBSERVATIONS = 2
+ALWAYS = float("-inf")
 GONE = (errno.ENODEV, errno.ESRCH)  # what a repair is for may have gone meanwhile
 
 
-class Healer:
+class Healer(Reconciler):
     def __init__(self, *, attachments: Attachments, kernel: Kernel, view: NodeView, grace: float = GRACE) -> None:
+        super().__init__(log, "healing failed", period=PERIOD, spacing=SPACING)
         self._attachments = attachments
         self._kernel = kernel
         self._view = view
         self._grace = grace
-        self._wake = asyncio.Event()
-        self._passing = asyncio.Lock()  # two passes at once would count one sight as two observations
-        self._node_changed = True  # some of its switches are there only now that rules are in force
+        self._node_due = ALWAYS  # when to look at the node's own addresses, networks and switches again
         self._pod_links: set[int] = set()  # every link of ours that was ever reported, by index
         self._orphans_seen: Counter[str] = Counter()
         self._dead_since: dict[str, float] = {}
         self._listeners: list[Callable[[], None]] = []
-        self._looked = False  # at the kernel, with success
         self._refusals: list[str] = []  # of the pass under way
         self.unrecorded: tuple[str, ...] = ()  # links that lead into a living namespace, and nobody knows of which pod
         self.repairs: Counter[str] = Counter()
-        self.passes = 0
-        self.last_error = ""
+        self.looked = False  # at the kernel, with success
 
     @property
     def dead(self) -> Collection[str]:
@@ -68,54 +66,29 @@ class Healer:
 
     async def run(self) -> None:
         """Until cancelled."""
-        monitor = Monitor(on_event=self._on_event, on_overrun=self._wake.set)
+        monitor = Monitor(on_event=self._on_event, on_overrun=self.trigger)
         monitor.start()
-        self._wake.set()  # for what happened before somebody listened
         try:
-            while True:
-                try:
-                    async with asyncio.timeout(PERIOD):
-                        await self._wake.wait()
-                except TimeoutError:
-                    self._node_changed = True
-                self._wake.clear()
-                await self.heal()
-                await asyncio.sleep(SPACING)
+            await super().run()
         finally:
             monitor.close()
 
-    async def heal(self) -> bool:
-        """One pass, of which the first needs rules in force.  What it cannot do now it reports and tries again in the
-        next.  False if the kernel could not even be looked at."""
-        seen = False
+    async def _reconcile(self) -> str:
+        """One pass, of which the first needs rules in force."""
+        if self._view.kernel_problem or time.monotonic() >= self._node_due:
+            self._node_due = time.monotonic() + PERIOD
+            await self._view.refresh()
+        if self._view.kernel_problem:
+            self.look_again(SPACING)  # no event may tell when it has become possible
         try:
-            if self._node_changed or self._view.kernel_problem:
-                self._node_changed = False
-                await self._view.refresh()
-            refusals = await self._pass(leftovers_after=ORPHAN_OBSERVATIONS)
-            self._complain("; ".join(refusals))
-            seen = True
-        except (FlockError, OSError) as error:
-            self._complain(str(error))
-        if self.last_error or self._view.kernel_problem:
-            self._wake.set()  # no event may tell when it has become possible
-        self.passes += 1
-        for listener in self._listeners:
-            listener()
-        return seen
-
-    def _complain(self, problem: str) -> None:
-        """Once, however often the same is tried again; `last_error` shows it as long as it lasts."""
-        if problem and problem != self.last_error:
-            log.error("healing failed problem=%s", problem)
-        self.last_error = problem
+            return await self._pass(leftovers_after=ORPHAN_OBSERVATIONS)
+        finally:
+            for listener in self._listeners:
+                listener()
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """`listener` runs after each pass."""
         self._listeners.append(listener)
-
-    def trigger(self) -> None:
-        self._wake.set()
 
     async def differences(self) -> list[Difference]:
         """What a pass would find now, for people to look at."""
@@ -125,29 +98,29 @@ class Healer:
 
     async def repair_now(self) -> None:
         """A pass an operator asked for: leftovers go at the first sight."""
-        if not self._looked:
+        if not self.looked:
             raise TryAgain("nothing is repaired before the rules are in force and the kernel was looked at")
         await self._view.refresh()
-        self._complain("; ".join(await self._pass(leftovers_after=1)))
+        async with self._alone:  # two passes at once would count one sight as two observations
+            self._tell(await self._pass(leftovers_after=1))
 
-    async def _pass(self, *, leftovers_after: int) -> list[str]:
+    async def _pass(self, *, leftovers_after: int) -> str:
         """What was refused; one refusal keeps nothing else waiting."""
-        async with self._passing:
-            observed = await self._kernel.observe()
-            if not self._looked:
-                self._view.retire(blackholed(observed))
-                self._looked = True
-            self._attachments.note_links({link.index: name for name, link in observed.links.items()})
-            self._view.drop_empty(self._attachments.store.entries.values())
-            self._refusals = []
-            for difference in aggregate_differences(self._view.aggregates, observed):
-                if await self._attempt(difference, self._kernel.apply(list(difference.repair), ignore=GONE)):
-                    log.info("followed the NodeConfig %s", difference)
-            await self._repair_losses(observed)
-            await self._remove_leftovers(observed, after=leftovers_after)
-            return self._refusals
+        observed = await self._kernel.observe()
+        if not self.looked:
+            self._view.retire(blackholed(observed))
+            self.looked = True
+        self._attachments.note_links({link.index: name for name, link in observed.links.items()})
+        self._view.drop_empty(self._attachments.store.entries.values())
+        self._refusals = []
+        for difference in aggregate_differences(self._view.aggregates, observed):
+            if await self._attempt(difference, self._kernel.apply(list(difference.repair), ignore=GONE)):
+                log.info("followed the NodeConfig %s", difference)
+        await self._repair_losses(observed)
+        await self._remove_leftovers(observed, after=leftovers_after)
+        return "; ".join(self._refusals)
 
-    async def _attempt(self, what: object, work: Awaitable[None]) -> bool:
+    async def _attempt(self, what: object, work: Awaitable[object]) -> bool:
         """False if it was refused, which keeps nothing else waiting."""
         try:
             await work
@@ -174,12 +147,13 @@ class Healer:
         for container_id, difference in missing.items():
             await self._attempt(difference, self._resurrect_or_bury(container_id, difference))
         for allocation in self._attachments.half_rebuilt():
-            await self._attachments.rebuild(allocation.container_id)
+            await self._attempt(allocation.pod, self._attachments.rebuild(allocation.container_id))
 
     async def _repair(self, difference: Difference) -> None:
         if not await self._attempt(difference, self._mend(difference)):
             return
-        self._node_changed |= difference.kind in (Kind.LINK, Kind.SWITCH)  # who switched a link off may do so for all
+        if difference.kind in (Kind.LINK, Kind.SWITCH):
+            self._node_due = ALWAYS  # who switched a link off may do so for all
         self.repairs[difference.kind] += 1
         log.warning("repaired %s", difference)
 
@@ -235,7 +209,7 @@ class Healer:
             if difference.repair:
                 await self._repair(difference)
         if len(ripe) < len(found):
-            self._wake.set()  # look again soon rather than in PERIOD
+            self.trigger()  # look again soon rather than in PERIOD
 
     # --- events ---
 
@@ -245,14 +219,14 @@ class Healer:
         if event.index in self._attachments.links:
             as_it_should_be = event.link is not None and event.link.up and event.link.mac == HOST_MAC
             if not as_it_should_be and event.kind != w.RTM_NEWADDR:
-                self._wake.set()
+                self.trigger()
         elif event.index in self._pod_links:
             pass  # an ADD or a DEL at work
         elif event.protocol in OUR_PROTOCOLS:
-            self._wake.set()
+            self.trigger()
         elif event.kind in (w.RTM_NEWLINK, w.RTM_NEWADDR, w.RTM_DELADDR):
-            self._node_changed = True  # the node's own addresses, networks or uplinks
-            self._wake.set()
+            self._node_due = ALWAYS  # the node's own addresses, networks or uplinks
+            self.trigger()
         if event.kind == w.RTM_DELLINK:
             self._pod_links.discard(event.index)
             self._attachments.links.pop(event.index, None)

@@ -39,6 +39,7 @@ class Reconciler(ABC):
         self._timer: asyncio.TimerHandle | None = None
         self._alone = asyncio.Lock()  # for whoever changes, or compares, what a run changes
         self.problem = ""
+        self.runs = 0
 
     @abstractmethod
     async def _reconcile(self) -> str:
@@ -74,6 +75,7 @@ class Reconciler(ABC):
             except BaseException:  # a mistake, or whoever asked went away: others may have asked as well
                 self.trigger()
                 raise
+            self.runs += 1
             self._tell(problem)
             if self._period is not None:
                 self.look_again(self._period)
