@@ -174,10 +174,11 @@ class Agent:
         self._readiness.degraded_by(lambda: parts.healer.problem)
         self._readiness.degraded_by(lambda: parts.healer.unrecorded_problem)
         self._readiness.degraded_by(lambda: parts.announcer.problem)
+        self._readiness.degraded_by(lambda: parts.departure.problem)
         self._readiness.degraded_by(lambda: _full_pools(parts.ipam, parts.view))
         self._readiness.degraded_by(lambda: parts.neighbours.harm.ipvs)
         self._readiness.degraded_by(lambda: parts.neighbours.harm.masquerade)
-        self._readiness.degraded_by(lambda: parts.connection_limit.problem)
+        self._readiness.degraded_by(lambda: parts.connection_limit.restricted)
         gauges.register(self._metrics, parts, self._supervisor)
         reporter = self._reporter(parts)
         self._rpc.otherwise = None

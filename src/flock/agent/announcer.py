@@ -182,6 +182,7 @@ class Announcer(Reconciler):
 
     async def leave(self) -> None:
         """The agent stops: withdraw if traffic should go elsewhere, i.e. the node is cordoned or going down."""
+        await self._departure.reconcile()
         node = self._source.node
         if (node is not None and node.cordoned) or self._departure.begun:
             log.info("withdrawing anycast before stopping")

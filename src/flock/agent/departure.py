@@ -2,27 +2,35 @@
 
 The kubelet that ends pods for a shutdown says so in the Node object, before anything can be seen on the host; where it
 does not (that is a setting of its own), the host's units tell.  Then anycast is withdrawn while sessions are up, and
-BIRD, which else ends so that routers keep its routes, may end for good: a file in its directory says that.
+BIRD, which else ends so that routers keep its routes, may end for good: a file in its directory says that.  An earlier
+life's file goes when this one knows better.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from flock.agent.reconciling import Reconciler
+from flock.edge import inotify
 from flock.edge.hostunits import HostUnits
 from flock.edge.source import Source
 
 log = logging.getLogger("agent")
 
 MARK = "going-down"  # in BIRD's directory; deploy/bird.yaml looks for it before BIRD ends
+UNWATCHED = 1.0  # where the kernel gives no notice: half of what a shutdown takes until the network goes
+LOOK_AGAIN = 30.0  # the directory of units may be replaced, which ends its notices
 
 
-class Departure:
+class Departure(Reconciler):
     def __init__(self, *, source: Source, units: HostUnits, bird_room: Path) -> None:
+        super().__init__(log, "could not tell BIRD")  # then routers keep the routes for a while, no more than that
         self._source = source
         self._units = units
         self._mark = bird_room / MARK
         self._listeners: list[Callable[[], None]] = []
+        self._notices = inotify.Notices(self.trigger)
         self._told: bool | None = None
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -36,25 +44,25 @@ class Departure:
 
     async def run(self) -> None:
         """Until cancelled."""
-        self.tell_bird()
-        await self._units.run(self._changed)
+        with contextlib.closing(self._notices):
+            await super().run()
 
-    def _changed(self) -> None:
-        self.tell_bird()
-        for listener in self._listeners:
-            listener()
+    async def _reconcile(self) -> str:
+        """Watched before it is looked at, so that no change falls between."""
+        watched = self._notices.watch(self._units.directory, inotify.CREATE | inotify.MOVED_TO | inotify.DELETE)
+        self.look_again(LOOK_AGAIN if watched else UNWATCHED)
+        if self._units.look():
+            for listener in self._listeners:
+                listener()
+        if (begun := self.begun) != self._told:
+            self._mark_for_bird(begun)
+            self._told = begun
+        return ""
 
-    def tell_bird(self) -> None:
-        """The mark on disk follows what is known; an earlier life's goes when this one knows better."""
-        if self.begun == self._told:
-            return
-        try:
-            if self.begun:
-                log.warning("this node is going down")
-                self._mark.parent.mkdir(mode=0o755, exist_ok=True)
-                self._mark.touch(mode=0o644)
-            else:
-                self._mark.unlink(missing_ok=True)
-        except OSError as error:  # then routers keep the routes for a while, no more than that
-            log.error("could not tell BIRD problem=%s", error)
-        self._told = self.begun
+    def _mark_for_bird(self, begun: bool) -> None:
+        if begun:
+            self._mark.parent.mkdir(mode=0o755, exist_ok=True)
+            self._mark.touch(mode=0o644)
+            log.warning("this node is going down")
+        else:
+            self._mark.unlink(missing_ok=True)

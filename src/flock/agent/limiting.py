@@ -12,14 +12,13 @@ Not by nft's `ct count`: that walks all of a pod's connections for each new one 
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from pathlib import Path
 
 from flock.agent.nodeview import NodeView
 from flock.agent.policies import Policies
-from flock.core.errors import KernelRefused
+from flock.agent.reconciling import Reconciler
 from flock.edge.nft.connections import opened_by_number
 
 log = logging.getLogger("limit")
@@ -30,8 +29,11 @@ CALM = 10  # times as long as a count took, nothing is counted: at most a tenth 
 ENOUGH = 0.9  # of what it may have: below this a pod is let go on
 
 
-class ConnectionLimit:
+class ConnectionLimit(Reconciler):
+    """What the kernel refuses is shown where the rules are."""
+
     def __init__(self, *, policies: Policies, view: NodeView, sysctl: Path) -> None:
+        super().__init__(log, "could not limit connections", minor=True, period=PERIOD, pauses=(PERIOD, PERIOD))
         self._policies = policies
         self._view = view
         self._netfilter = sysctl / "netfilter"
@@ -42,21 +44,15 @@ class ConnectionLimit:
         self._most = 0  # connections of the pod that had opened most of them
 
     @property
-    def problem(self) -> str:
+    def restricted(self) -> str:
+        """Who is, in words."""
         pods = sorted(self._policies.pod_at(interface) for interface in self.overfull)
         if not pods:
             return ""
         shown = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
         return f"no further connections for {shown}: opened more than {self._limit()} (spec.limits.connectionsPerPod)"
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            await asyncio.sleep(PERIOD)
-            with contextlib.suppress(KernelRefused):  # shown where the rules are; the next look tries again
-                await self.look()
-
-    async def look(self) -> None:
+    async def _reconcile(self) -> str:
         limit, total = self._limit(), self._read("nf_conntrack_count")
         if not limit or total < limit * ENOUGH:
             await self._restrict({}, limit)
@@ -69,6 +65,7 @@ class ConnectionLimit:
             await self._restrict(
                 {i: n for i, n in opened.items() if n > limit * (ENOUGH if i in self.overfull else 1)}, limit
             )
+        return ""
 
     def _worth_counting(self, total: int, limit: int) -> bool:
         """Could the pod that had most have come half-way to the limit since, or is it time to see who has fewer?"""

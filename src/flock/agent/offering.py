@@ -9,9 +9,9 @@ uninstalled.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
+from flock.agent.reconciling import Reconciler
 from flock.core.cni import LATEST
 from flock.core.errors import FlockError
 from flock.edge import inotify
@@ -34,23 +34,23 @@ RETRY = 5.0  # after a failure, which somebody has to mend
 SETTLE = 0.5  # who changes one file is about to change others: packages, installers
 CHANGES = (
     inotify.ATTRIB | inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.MOVED_TO | inotify.DELETE
-    | inotify.DELETE_SELF | inotify.MOVE_SELF | inotify.ONLYDIR
+    | inotify.DELETE_SELF | inotify.MOVE_SELF
 )  # fmt: skip
 
 
-class Offer:
+class Offer(Reconciler):
     """`conf_dir` None: there is nothing to keep.  `problem`: why the file is not as it has to be; `failing`: which
     chained plugin keeps the node from being ready."""
 
     def __init__(self, *, conf_dir: Path | None, bin_dir: Path, socket: Path, wait: float) -> None:
+        super().__init__(log, "not offered to runtimes", period=LOOK, pauses=(RETRY, RETRY))
         self._conf_dir = conf_dir
         self._bin_dir = bin_dir
         self._socket, self._wait = socket, wait
         self._begun = asyncio.Event()
-        self._changed = asyncio.Event()
+        self._notices = inotify.Notices(lambda: self.look_again(SETTLE))
         self._installed = False
         self._asked: tuple[object, Plugins] | None = None
-        self.problem = ""
         self.failing = ""
 
     def begin(self) -> None:
@@ -61,29 +61,20 @@ class Offer:
     async def run(self) -> None:
         """Until cancelled."""
         await self._begun.wait()
-        assert self._conf_dir is not None
-        with contextlib.closing(_Notices(self._changed.set)) as notices:
-            while True:
-                notices.watch(self._conf_dir, self._bin_dir)
-                self._changed.clear()
-                await self._look(self._conf_dir)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY if self.problem else LOOK):
-                        await self._changed.wait()
-                        await asyncio.sleep(SETTLE)
+        with contextlib.closing(self._notices):
+            await super().run()
 
-    async def _look(self, conf_dir: Path) -> None:
+    async def _reconcile(self) -> str:
+        assert self._conf_dir is not None
+        for directory in (self._conf_dir, self._bin_dir):
+            self._notices.watch(directory, CHANGES)
         try:
-            written, self.failing = await asyncio.to_thread(self._write, conf_dir)
+            written, self.failing = await asyncio.to_thread(self._write, self._conf_dir)
         except (FlockError, OSError) as error:
-            problem = f"the conflist could not be written: {error}"
-            if problem != self.problem:
-                log.error("%s", problem)
-            self.problem = problem
-            return
-        self.problem = ""
+            return f"the conflist could not be written: {error}"
         if written:
-            log.info("wrote conflist directory=%s", conf_dir)
+            log.info("wrote conflist directory=%s", self._conf_dir)
+        return ""
 
     def _write(self, conf_dir: Path) -> tuple[bool, str]:
         here = (self._bin_dir / EXECUTABLE).exists()
@@ -107,34 +98,6 @@ class Offer:
         problems = {name: status_problem(self._bin_dir, name) for name in CHAINED if name in plugins}
         told = [f"the chained plugin {name} fails STATUS: {problem}" for name, problem in problems.items() if problem]
         return "; ".join(told)
-
-
-class _Notices:
-    """Calls `on_change` for changes in directories.  Where the kernel gives no notices there are none."""
-
-    def __init__(self, on_change: Callable[[], None]) -> None:
-        self._on_change = on_change
-        self._inotify: inotify.Inotify | None = None
-        with contextlib.suppress(OSError):
-            self._inotify = inotify.Inotify()
-            asyncio.get_running_loop().add_reader(self._inotify, self._read)
-
-    def watch(self, *directories: Path) -> None:
-        """May be called again: directories that are watched already stay so."""
-        for directory in directories:
-            if self._inotify is not None:
-                with contextlib.suppress(OSError):
-                    self._inotify.watch(directory, CHANGES)
-
-    def _read(self) -> None:
-        assert self._inotify is not None
-        if self._inotify.pending():
-            self._on_change()
-
-    def close(self) -> None:
-        if self._inotify is not None:
-            asyncio.get_running_loop().remove_reader(self._inotify)
-            self._inotify.close()
 
 
 def _identity(file: Path) -> tuple[int, ...] | None:

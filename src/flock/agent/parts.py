@@ -87,7 +87,7 @@ def assemble(
 
     attachments.subscribe(settled)
     departure.subscribe(announcer.trigger)
-    source.subscribe(departure.tell_bird)
+    source.subscribe(departure.trigger)
     source.subscribe(announcer.trigger)
     source.subscribe(policies.trigger)
     neighbours = Neighbours(view)

@@ -35,7 +35,7 @@ class Reconciler(ABC):
         self.minor = minor
         self._period, self._spacing, self._pauses = period, spacing, pauses
         self._pause = pauses[0]
-        self._asked = asyncio.Event()
+        self._triggered = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._alone = asyncio.Lock()  # for whoever changes, or compares, what a run changes
         self.problem = ""
@@ -46,27 +46,27 @@ class Reconciler(ABC):
         """What could not be done, in words, or nothing; FlockError or OSError if that was all of it."""
 
     def trigger(self) -> None:
-        self._asked.set()
+        self._triggered.set()
 
     def look_again(self, seconds: float) -> None:
         """Run in so many seconds.  A run that comes sooner, whoever asks for it, says anew when to look again."""
         loop = asyncio.get_running_loop()
         if self._timer is None or self._timer.when() > loop.time() + seconds:
             self._forget_timer()
-            self._timer = loop.call_later(seconds, self._asked.set)
+            self._timer = loop.call_later(seconds, self._triggered.set)
 
     async def run(self) -> None:
         """Until cancelled; at once for the first time."""
         self.trigger()
         while True:
-            await self._asked.wait()
+            await self._triggered.wait()
             await self.reconcile()
             await asyncio.sleep(self._spacing)
 
     async def reconcile(self) -> bool:
         """One run, alone.  False if not all could be done: it is tried again."""
         async with self._alone:
-            self._asked.clear()
+            self._triggered.clear()
             self._forget_timer()
             try:
                 problem = await self._reconcile()

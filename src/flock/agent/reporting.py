@@ -15,6 +15,7 @@ from typing import Any
 from flock import __version__
 from flock.agent.parts import Parts
 from flock.agent.policyevents import PolicyEvents
+from flock.agent.reconciling import Reconciler
 from flock.core.cniargs import CniArgs
 from flock.core.errors import Code, FieldError, FlockError
 from flock.core.nodeconfig.layers import FromNode, effective
@@ -37,8 +38,9 @@ REASONS = {
 }
 
 
-class Reporter:
+class Reporter(Reconciler):
     def __init__(self, parts: Parts, writer: KubeWriter) -> None:
+        super().__init__(log, "could not report", minor=True, period=LOOK_EVERY, pauses=(LOOK_EVERY, LOOK_EVERY))
         self._writer = writer
         self._readiness = parts.readiness
         self._view = parts.view
@@ -66,16 +68,11 @@ class Reporter:
             self._background.add(task)
             task.add_done_callback(self._background.discard)
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            try:
-                await self._tell_refusal()
-                await self._policy_events.tell()
-                await self._tell_status()
-            except FlockError as error:
-                log.info("could not report problem=%s", error)
-            await asyncio.sleep(LOOK_EVERY)
+    async def _reconcile(self) -> str:
+        await self._tell_refusal()
+        await self._policy_events.tell()
+        await self._tell_status()
+        return ""
 
     async def _tell_refusal(self) -> None:
         problem = self._view.config_problem
@@ -85,7 +82,6 @@ class Reporter:
         self._refused = problem
 
     async def _tell_status(self) -> None:
-        """Desired, observed, diff, apply."""
         own = self._source.node_config
         if own is None:
             if self._configured_by_templates():

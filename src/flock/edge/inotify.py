@@ -4,11 +4,13 @@
 system call that caused it returns, so a change finished before the call is always among them.
 """
 
+import asyncio
 import ctypes
 import fcntl
 import os
 import struct
 import termios
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,3 +76,34 @@ class Inotify:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         return result
+
+
+class Notices:
+    """Calls `on_change`, in the loop, for changes in directories.  Where the kernel gives no notices there are none."""
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._inotify: Inotify | None = None
+
+    def watch(self, directory: Path, events: int) -> bool:
+        """May be called again: what is watched already stays so, and what is there only now is watched from now on.
+        False if no notices will come."""
+        try:
+            if self._inotify is None:
+                self._inotify = Inotify()
+                asyncio.get_running_loop().add_reader(self._inotify, self._read, self._inotify)
+            self._inotify.watch(directory, events | ONLYDIR)
+        except OSError:
+            return False
+        return True
+
+    def _read(self, notices: Inotify) -> None:
+        if notices.pending():
+            self._on_change()
+
+    def close(self) -> None:
+        """`watch` opens it again."""
+        if self._inotify is not None:
+            asyncio.get_running_loop().remove_reader(self._inotify)
+            self._inotify.close()
+            self._inotify = None
