@@ -1,5 +1,14 @@
 """A kube-proxy that goes around policies: the node serves on, and says so wherever somebody looks."""
 
+import asyncio
+from ipaddress import ip_network
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from looking import within
+
+from flock.agent.neighbours import Neighbours
 from harness import NODE_CONFIG, Node, eventually, run
 
 RULES = "*nat\n:KUBE-MARK-MASQ -\n:KUBE-SVC-X -\n-A KUBE-SVC-X {} -d 10.96.0.1 -j KUBE-MARK-MASQ\nCOMMIT\n"
@@ -35,3 +44,27 @@ def test_what_was_mended_is_seen_at_the_next_look(fresh: Node) -> None:
     kube_proxy(fresh, "! -i flock+")
     fresh.write("nodeconfig", {**NODE_CONFIG, "spec": {**NODE_CONFIG["spec"], "mtu": 1400}})  # which has it look
     eventually(lambda: MASQUERADES not in degraded(fresh), what="it is not told any more")
+
+
+def test_a_look_that_fails_changes_nothing_that_was_said(fresh: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    kube_proxy(fresh, "! -s 10.244.0.0/16")
+    view: Any = SimpleNamespace(config=object(), aggregates=(ip_network("192.0.2.0/24"),))
+
+    async def story() -> None:
+        neighbours = Neighbours(view)
+        assert await neighbours.reconcile()
+        said = neighbours.harm
+        assert MASQUERADES in said.masquerade
+        with monkeypatch.context() as refusing:
+            refusing.setattr("flock.agent.neighbours.look", refuse)
+            assert not await neighbours.reconcile()
+        assert neighbours.minor and neighbours.problem == "not now" and neighbours.harm == said
+        kube_proxy(fresh, "! -i flock+")
+        assert await neighbours.reconcile()
+        assert not neighbours.problem and not neighbours.harm.masquerade
+
+    within(f"/run/netns/{fresh.netns}", lambda: asyncio.run(story()))
+
+
+def refuse(_: object) -> None:
+    raise OSError("not now")

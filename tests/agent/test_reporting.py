@@ -42,6 +42,18 @@ def test_a_nodeconfig_deleted_and_made_anew_is_reported_in_again(cluster: Cluste
     eventually(lambda: reported(cluster).get("Ready") == "True", what="a report in the new object", within=20)
 
 
+def test_a_report_that_is_refused_is_tried_again_and_complained_about_once(cluster: Clustered) -> None:
+    place = "/apis/flock.fritzlab.net/v1alpha1/nodeconfigs/n1"
+    cluster.api.errors[place] = 403
+    cluster.configure()
+    cluster.start()
+    eventually(lambda: len(cluster.api.asked(place, "PATCH")) > 1, what="a second attempt", within=30)
+    assert cluster.node.is_ready(), "nothing of the node's own depends on it"
+    del cluster.api.errors[place]
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report", within=20)
+    assert cluster.node.log_text().count("could not report") == 1
+
+
 def test_a_report_that_somebody_wiped_is_written_again(cluster: Clustered) -> None:
     cluster.configure()
     cluster.start()

@@ -1,9 +1,11 @@
 """Keeps BIRD running what the NodeConfig says.
 
-The file is rendered, checked, swapped in and taken up by `configure`: at once on the first change, then at most every
-COOLDOWN, so that a burst of changes costs two reloads and a single one no delay.  Equal text touches nothing.  After
-each reload the protocols BIRD runs are compared with those the file names.  BIRD may be absent, late, dead and back:
-its file is kept ready, and every new connection starts with a `configure`.
+There is always a file that BIRD can start with, and what is there stays until a NodeConfig is known.  Then it is
+rendered, checked, swapped in and taken up by `configure`: at once on the first change, then at most every COOLDOWN, so
+that a burst of changes costs two reloads and a single one no delay.  Equal text touches nothing.  After each reload the
+protocols BIRD runs are compared with those the file names.  BIRD may be absent, late, dead and back: its file is kept
+ready, and every new connection starts with a `configure`.  What is wrong with the file is `problem`, what with BIRD
+`bird_problem`.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from typing import Any
 import msgspec
 
 from flock.agent.nodeview import NodeView
+from flock.agent.reconciling import Reconciler
 from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_conf
 from flock.core.errors import FlockError
 from flock.core.nodeconfig import PasswordSource
@@ -29,83 +32,69 @@ log = logging.getLogger("bird")
 
 COOLDOWN = 0.5
 RECONNECT = 0.5  # how soon a restarted BIRD is noticed; an attempt costs one failed connect
+FIRST_RETRY = 1.0  # a password may be about to be put in place
 LOOK_AGAIN = 30.0  # password files change without notice
 _PROTOCOL = re.compile(r"^protocol \S+(?: v[23])? '?([^' {]+)'?", re.MULTILINE)
 
 
-class Routing:
+class Routing(Reconciler):
     def __init__(self, *, view: NodeView, source: Source, bird_dir: Path, run_dir: Path) -> None:
+        super().__init__(log, "kept the old bird.conf", period=LOOK_AGAIN, pauses=(FIRST_RETRY, LOOK_AGAIN))
         self._view = view
         self._source = source
         self._directory = bird_dir
         self._run_dir = run_dir
-        self._dirty = asyncio.Event()
         self._bird: BirdControl | None = None
         self._written: str | None = None
-        self.conf_problem = ""
+        self._running: tuple[BirdControl, str | None] | None = None  # which BIRD took up which file
         self.bird_problem = "BIRD was not reached yet"
         self.reloads = 0
         self.import_problem = ""
         self._full: set[str] = set()  # sessions that passed over routes they were sent
         self.last_seen: list[dict[str, Any]] = []  # the sessions, for whoever cannot wait for BIRD
 
-    def start(self) -> None:
-        """Make sure that there is a file BIRD can start with; what is there stays until a NodeConfig is known."""
-        try:
-            self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-            room.prepare(self._run_dir)
-            self._written = conffile.read(self._directory)
-            if self._written is None:
-                conffile.write(self._directory, bootstrap_bird_conf(self._view.facts), check=False)
-        except (FlockError, OSError) as error:
-            self.conf_problem = str(error)
-            log.error("could not prepare bird.conf problem=%s", error)
-
-    def trigger(self) -> None:
-        self._dirty.set()
-
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_connected())
-            tasks.create_task(self._keep_configured())
+            tasks.create_task(super().run())
+
+    async def _reconcile(self) -> str:
+        """What is wrong with the file keeps a BIRD that is there anew from nothing."""
+        changed, problem = False, ""
+        try:
+            changed = await self._keep_file()
+        except (FlockError, OSError) as error:
+            problem = str(error)
+        if self._bird is not None and self._running != (self._bird, self._written):
+            await self._configure(self._bird)
+        if changed:
+            await asyncio.sleep(COOLDOWN)
+        with contextlib.suppress(BirdError):
+            await self.peers()
+            await self._take_in_again()
+        return problem
 
     # --- the file ---
 
-    async def _keep_configured(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_AGAIN):
-                    await self._dirty.wait()
-            self._dirty.clear()
-            if await self._bring_up_to_date():
-                await asyncio.sleep(COOLDOWN)
-            with contextlib.suppress(BirdError):
-                await self.peers()
-                await self._take_in_again()
-
-    async def _bring_up_to_date(self) -> bool:
-        """True if something was changed."""
+    async def _keep_file(self) -> bool:
+        """True if it was changed."""
+        if self._written is None:
+            self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            room.prepare(self._run_dir)
+            self._written = conffile.read(self._directory)
         config = self._view.effective_config
-        if config is None:
-            return False
-        try:
+        if config is not None:
             secrets = await self._read_secrets(config.password_sources)
             text = render_bird_conf(config, self._view.facts, secrets=secrets)
-            if text == self._written:
-                self.conf_problem = ""
-                return False
-            await asyncio.to_thread(conffile.write, self._directory, text, check=True)
-        except FlockError as error:
-            if error.msg != self.conf_problem:
-                log.error("kept the old bird.conf problem=%r", error.msg)
-            self.conf_problem = error.msg
+        else:
+            text = self._written or bootstrap_bird_conf(self._view.facts)
+        if text == self._written:
             return False
+        await asyncio.to_thread(conffile.write, self._directory, text, check=config is not None)
         self._written = text
-        self.conf_problem = ""
         log.info("wrote bird.conf bytes=%d", len(text))
-        await self._configure()
-        return True
+        return config is not None
 
     async def _read_secrets(self, sources: Iterable[PasswordSource]) -> dict[PasswordSource, str]:
         """What can be read; the renderer names the field of what cannot."""
@@ -119,11 +108,8 @@ class Routing:
                 found[source] = secret.strip("\r\n")
         return found
 
-    async def _configure(self) -> None:
-        bird = self._bird
-        if bird is None:
-            return
-        written = self._written
+    async def _configure(self, bird: BirdControl) -> None:
+        before, written = self.bird_problem, self._written
         try:
             reply = await bird.command("configure")
             self.reloads += 1
@@ -131,34 +117,31 @@ class Routing:
         except BirdError as error:
             self.bird_problem = error.msg
             return
-        if written is not self._written:
-            return  # replaced meanwhile: which of the two was read is open, and the next `configure` is on its way
         wanted = frozenset(_PROTOCOL.findall(written or ""))
         if reply.error:
             self.bird_problem = f"BIRD refused to reconfigure: {reply.error}"
         elif missing := wanted - running:
             self.bird_problem = f"BIRD does not run {', '.join(sorted(missing))}"
         else:
-            self.bird_problem = ""
-        if self.bird_problem:
-            log.error("%s", self.bird_problem)
-        else:
+            self.bird_problem, self._running = "", (bird, written)
             log.info("BIRD reconfigured protocols=%d", len(running))
+        if self.bird_problem and self.bird_problem != before:
+            log.error("%s", self.bird_problem)
 
     # --- the connection ---
 
     async def _keep_connected(self) -> None:
         while True:
             try:
-                self._bird = await BirdControl.connect(self._run_dir / room.SOCKET)
+                bird = self._bird = await BirdControl.connect(self._run_dir / room.SOCKET)
             except BirdError as error:
                 self.bird_problem = error.msg
                 room.follow(self._run_dir)
                 await asyncio.sleep(RECONNECT)
                 continue
             log.info("BIRD is there socket=%s", self._run_dir / room.SOCKET)
-            await self._configure()
-            await self._bird.lost.wait()
+            self.trigger()
+            await bird.lost.wait()
             self._bird = None
             self.last_seen = [row | {"up": False, "state": "BIRD went away"} for row in self.last_seen]
             self.bird_problem, self.import_problem = "BIRD went away", ""
