@@ -21,6 +21,7 @@ from flock.agent.drops import HeardDrops
 from flock.agent.happened import Happened
 from flock.agent.intake import Intake
 from flock.agent.nodeview import NodeView
+from flock.agent.reconciling import Reconciler
 from flock.agent.settling import Settling
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import NO_MAP, Allocation, Pod
@@ -45,7 +46,7 @@ RETRY, FIRST_RETRY = 1.0, 0.05  # whoever flushed the tables may still be at it:
 TURNS = 20  # that an ADD waits for its own namespace's policies, should they be so many or change so often
 
 
-class Policies:
+class Policies(Reconciler):
     def __init__(
         self,
         *,
@@ -57,6 +58,7 @@ class Policies:
         strict: bool,
         antispoofing: bool,
     ) -> None:
+        super().__init__(log, "rules not in force", period=COUNT_EVERY, pauses=(FIRST_RETRY, RETRY))
         self.index = PolicyIndex()
         self.problem = "the rules are not in force yet"
         self.disturbed = False  # somebody else changed what is in the kernel; it is being made anew
@@ -69,13 +71,13 @@ class Policies:
         self._intake = Intake(source, self.index, view=view, state_dir=state_dir)
         self._rules: Ruleset | None = None
         self._nft: Nft | None = None
+        self._first = asyncio.Event()
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
         self.queue: list[asyncio.Future[None]] = []  # who waits for a change to be in force
         self._transacting: asyncio.Task[None] | None = None  # held: the loop itself does not
-        self._dirty = asyncio.Event()
         self._drops = HeardDrops(happened, lambda index: self.pod_at(self.interface_name(index)))
         self._numbers = Numbers()
-        self._settling = Settling(self._dirty.set)
+        self._settling = Settling(self.trigger)
         self._looked = time.monotonic()  # when everything in force was last compared
         self._overfull: frozenset[str] = frozenset()  # pods, by interface, that open no further connections
         self._limited = self._overfull  # as rendered
@@ -146,9 +148,6 @@ class Policies:
 
     # --- following the cluster ---
 
-    def trigger(self) -> None:
-        self._dirty.set()
-
     async def begin(self) -> None:
         """The first full picture is there: take all of it in, and put it into force in one transaction."""
         if self._nft is None:
@@ -163,30 +162,21 @@ class Policies:
         for allocation in self._allocations():
             self._set_local(allocation, None)
         await self._in_force()
-        self._drops.start()
+        self._first.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
-        wait = FIRST_RETRY
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(COUNT_EVERY):
-                    await self._dirty.wait()
-            self._dirty.clear()
-            if self._rules is None:
-                continue
-            self._drops.start()
-            try:
-                if time.monotonic() - self._looked > LOOK_EVERY:
-                    self._looked = time.monotonic()
-                    await self._compare()
-                await self._in_force()
-                await self._count()
-                wait = FIRST_RETRY
-            except FlockError:
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, RETRY)
-                self._dirty.set()
+        """Until cancelled.  Nothing is done before the rules were in force once."""
+        await self._first.wait()
+        await super().run()
+
+    async def _reconcile(self) -> str:
+        self._drops.start()
+        if time.monotonic() - self._looked > LOOK_EVERY:
+            self._looked = time.monotonic()
+            await self._compare()
+        await self._in_force()
+        await self._count()
+        return self.problem  # of another transaction meanwhile
 
     # --- into the kernel ---
 
@@ -216,15 +206,12 @@ class Policies:
             await self._apply()
         except (FlockError, OSError) as error:
             failure = error if isinstance(error, FlockError) else KernelRefused(str(error))
-            if failure.msg != self.problem:
-                log.error("rules not in force problem=%s", failure.msg)
         except Exception as error:
             log.exception("rules not in force")
             failure = KernelRefused(f"internal error: {error!r}")
         if failure is not None:
             self._behind = True
-            self.problem = failure.msg
-            self._dirty.set()  # whoever waited may give up; the rules must be right all the same
+            self._tell(failure.msg)  # whoever waited may give up; the rules must be right all the same
         self.queue = self.queue[len(waiting) :]
         if self.queue:
             self._transacting = asyncio.get_running_loop().create_task(self._transact())
@@ -250,7 +237,7 @@ class Policies:
         self.transactions += 1
         self._intake.charge(costs, time.monotonic() - started)
         if (wait := self._intake.next_turn()) is not None:
-            asyncio.get_running_loop().call_later(wait, self._dirty.set)
+            self.look_again(wait)
         await self._intake.settle()
         if self._limited != self._overfull:
             self._limited = self._overfull
@@ -269,12 +256,12 @@ class Policies:
         log.warning("our tables were changed by somebody else, making them anew")
         self.repairs += 1
         self._behind = self.disturbed = True
-        self._dirty.set()
+        self.trigger()
 
     def _look_at_once(self) -> None:
         """Not making everything anew: that is what may have been too much to tell, and would be again."""
         self._looked = float("-inf")
-        self._dirty.set()
+        self.trigger()
 
     async def _count(self) -> None:
         assert self._nft is not None
