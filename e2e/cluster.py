@@ -20,14 +20,14 @@ from control_plane import ControlPlane
 from homes import new_home
 from network import API_ADDRESS, CONTROL, Network
 from node import Node
-from places import Failed, Place, eventually, tail
+from places import SHOWN, Failed, Place, eventually, tail
 from workloads import PORT
 
 from flock.lab.errors import LabError
 
 # wget's own time limit crashes when it is statically linked.
 _ASK_ALL = 'for url; do timeout 5 wget -q -O- "$url" || echo; done'
-NODE_PATIENCE = 90.0  # seconds until a node with a network is ready; a loaded machine takes half a minute
+NODE_PATIENCE = 180.0  # seconds until a node with a network, or a pod, is ready; a loaded machine takes a minute
 
 ROLLOUT_PATIENCE = 180.0  # one pod after the other
 
@@ -109,7 +109,8 @@ class Cluster:
             found = self._remaining(selector, namespace=namespace)
             unready = [pod["metadata"]["name"] for pod in found if not is_true(pod, "Ready")]
             if unready or len(found) != count:
-                raise Failed(f"{len(found)} pods, not ready: {unready}\n{self.events(namespace=namespace)}")
+                latest = self.events(namespace=namespace).splitlines()[-SHOWN:]
+                raise Failed("\n".join([f"{len(found)} pods, not ready: {unready}", *latest]))
             return True
 
         eventually(settled, what=f"{count} ready pods", patience=NODE_PATIENCE, pause=0.3)

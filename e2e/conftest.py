@@ -1,4 +1,4 @@
-"""A cluster for each group of tests that wants one; a failed test shows the ends of all daemons' logs.
+"""A cluster for each group of tests that wants one; a failed test tells in which file all daemons' logs are.
 
 The groups run side by side, because most of their time is waiting: for the kubelets' timers, or for a minute without
 an API server to be over.  The tests of one group follow each other and share what their fixtures made.
@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import image
+import images
 import pytest
 from cluster import Cluster
 from deployment import deploy_flock
@@ -54,7 +55,10 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed and _CLUSTER in item.session.stash:
-        report.sections.append(("Logs of the cluster's daemons", item.session.stash[_CLUSTER].logs()))
+        kept = images.cache() / "failed" / f"{item.name}.log"
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text(item.session.stash[_CLUSTER].logs())
+        report.sections.append(("The cluster's daemons", f"their logs are in {kept}"))
     return report
 
 

@@ -18,7 +18,7 @@ from signal import SIGKILL, Signals
 from typing import TypeVar
 
 PATIENCE = 60.0  # seconds one wait may last: far above what a loaded machine needs
-LOG_TAIL = 30  # lines of each log that a failure shows
+SHOWN, KEPT = 20, 300  # lines of a log in a failure's message, and in what is kept of it
 
 T = TypeVar("T")
 
@@ -125,10 +125,10 @@ class Place:
         while not condition():
             if not self.running(role) or time.monotonic() > deadline:
                 state = "still waiting" if self.running(role) else f"{role} ended"
-                raise Failed(f"{self.name}: {what}: {state}\n{self.log(role)}")
+                raise Failed(f"{self.name}: {what}: {state}\n{self.log(role, lines=SHOWN)}")
             time.sleep(0.05)
 
-    def log(self, role: str, *, lines: int = LOG_TAIL) -> str:
+    def log(self, role: str, *, lines: int = KEPT) -> str:
         return tail(self.directory / f"{role}.log", lines=lines)
 
     def logs(self) -> str:
@@ -137,7 +137,7 @@ class Place:
         return "\n".join(f"--- {self.name}: {role}\n{self.log(role)}" for role in roles)
 
 
-def tail(log: Path, *, lines: int = LOG_TAIL) -> str:
+def tail(log: Path, *, lines: int = KEPT) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 

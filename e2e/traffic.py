@@ -17,10 +17,17 @@ PATIENCE = 30.0
 _STAMP = re.compile(r"^\[(.*?)\]", re.MULTILINE)
 
 
+NEAR = 1.0  # seconds: a connection this close to a router's change may have been on its way
+
+
 class Request(NamedTuple):
     begin: float
     end: float
     problem: str
+
+    def was_moved(self, changes: Sequence[float]) -> bool:
+        """Did a router change its route so close to it that its packets may have gone to two nodes?"""
+        return any(self.begin - NEAR < moment < self.end for moment in changes)
 
 
 @contextmanager
