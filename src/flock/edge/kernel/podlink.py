@@ -35,6 +35,7 @@ from flock.core.naming import (
     is_host_interface,
     pod_mac,
 )
+from flock.edge.kernel import carrier
 from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
@@ -109,6 +110,7 @@ class PodLinks:
             faults.reach(Point.ADD_HOST_SIDE)
             # Host side first: when the pod side comes up, everything a first packet needs is there.
             pod.run(pod_side(peer.index, allocation))
+            carrier.start_queue(self.host, link.name)
             faults.reach(Point.ADD_POD_SIDE)
         return Attached(link.index, namespace.id)
 

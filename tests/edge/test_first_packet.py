@@ -1,0 +1,84 @@
+"""A pod that was attached can be reached at once: not when the kernel gets round to starting its link's queue.
+
+The host side comes up first, while its other end is down; the kernel starts its queue later, in a work item that needs
+the lock of all network configuration.  Where others hold that lock, packets to a new pod were dropped until then.
+"""
+
+import itertools
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from flock.core.model import Allocation
+from flock.edge.kernel.netns import inside, open_netns, own_netns
+from flock.edge.kernel.podlink import PodLinks
+from flock.edge.netlink import route as r
+
+PODS = 20
+PATIENCE = 60
+RUNNING = 0x40  # IFF_RUNNING: the kernel has taken note of the carrier
+_BUSY = "while ip link add a type veth peer b && ip link del a; do :; done"
+_numbers = itertools.count()
+
+
+def _space(stack: ExitStack) -> str:
+    name = f"ffp{os.getpid()}x{next(_numbers)}"
+    subprocess.run(["ip", "netns", "add", name], check=True, timeout=PATIENCE)
+    stack.callback(subprocess.run, ["ip", "netns", "del", name], check=True, timeout=PATIENCE)
+    return name
+
+
+@pytest.fixture
+def node() -> Iterator[str]:
+    """A namespace, beside others in which links are made and deleted all the time."""
+    with ExitStack() as stack:
+        for _ in range(3):
+            busy = ["timeout", str(PATIENCE), "ip", "netns", "exec", _space(stack), "sh", "-c", _BUSY]
+            process = stack.enter_context(subprocess.Popen(busy, stderr=subprocess.DEVNULL))
+            stack.callback(process.terminate)
+        yield _space(stack)
+
+
+def test_a_links_queues_run_when_attach_returns(node: str) -> None:
+    with ExitStack() as stack:
+        pods = [_space(stack) for _ in range(PODS)]
+        home, there = own_netns(), open_netns(f"/run/netns/{node}")
+        stack.callback(home.close)
+        stack.callback(there.close)
+        late = []
+        with inside(there, home=home):
+            links = PodLinks(sysctl=Path("/proc/sys/net"))
+            for number, pod in enumerate(pods):
+                found = links.attach(_allocation(number, pod), announced=(), claimed=lambda _: False)
+                running = {index for index, flags in links.host.dump(r.dump_links(), _state) if flags & RUNNING}
+                if found.host_index not in running:
+                    late.append(number)
+        assert late == []
+
+
+def _state(body: bytes) -> tuple[int, int]:
+    """Of a listing: a link asked for by itself is brought up to date by the question."""
+    return int.from_bytes(body[4:8], "little"), int.from_bytes(body[8:12], "little")
+
+
+def _allocation(number: int, pod: str) -> Allocation:
+    return Allocation(
+        container_id=f"c{number}",
+        namespace="default",
+        pod_name=pod,
+        owner_uid="",
+        ip6=f"2001:db8::{number + 2:x}",
+        ip4=f"192.0.2.{number + 2}",
+        anycast=(),
+        addresses=(),
+        allocated_at="",
+        state="pending",
+        netns=f"/run/netns/{pod}",
+        ifname="eth0",
+        host_interface=f"flock{number:08x}",
+        mtu=1500,
+    )
