@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flock.edge.asking import AgentError, ask
+from flock.edge.rpc_client import AgentError, ask
 from launching import HERE, BenchError, Command, Run, build
 from world import Pod, World
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from stage import Stage, eventually, expect, indented, say
 from watching import Asker, Drops, Ping, answered, by, lost, milliseconds
 
-from flock.edge.asking import ask
+from flock.edge.rpc_client import ask
 from flock.lab import namespaces
 from flock.lab.nodes import AGENT
 from flock.lab.reach import ping

@@ -16,7 +16,7 @@ from chapters import CHAPTERS, the_end
 from stage import BIN, Failed, Stage, bold, indented, say
 
 from flock.core.errors import FlockError
-from flock.edge.asking import AgentError
+from flock.edge.rpc_client import AgentError
 
 
 def tell(stage: Stage, *, hold: bool) -> None:

@@ -2,9 +2,11 @@
 
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from flock.agent.admin import Admin
 from flock.core.annotations import KNOWN
 from flock.core.errors import Code
 from flock.core.faults import Point
@@ -45,10 +47,9 @@ def test_defaults_of_flags_are_the_documented_ones() -> None:
 
 
 def test_every_operation_of_the_socket_is_on_the_page_about_the_wire() -> None:
-    answered = set(re.findall(r'^ +"([a-z][a-z.]*)": (?:admin|verbs)\.', source("agent/agent.py"), re.MULTILINE))
     wire = section(page("cni.md"), "The wire")
     listed = set(re.findall(r"`([a-z][a-z.]*)`", wire[wire.index("`flockctl`") :])) - {"flockctl", "args"}
-    assert answered == listed
+    assert set(Admin(Mock()).operations()) == listed
 
 
 def test_every_code_has_its_row() -> None:
@@ -93,7 +94,7 @@ def test_what_is_said_of_faults_for_tests_is_so() -> None:
 
 
 def test_exit_codes_of_flockctl_are_those_it_has() -> None:
-    codes = {int(code) for code in re.findall(r"exit_code = (\d)", source("edge/asking.py"))}
+    codes = {int(code) for code in re.findall(r"exit_code = (\d)", source("edge/rpc_client.py"))}
     rows = dict(re.findall(r"^\| (\d) \| (.*) \|$", section(page("flockctl.md"), "Exit codes"), re.MULTILINE))
     assert codes <= {int(code) for code in rows}
     assert "no agent answers" in rows["3"]

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flock.edge.asking import AgentError, ask
+from flock.edge.rpc_client import AgentError, ask
 from flock.lab.fabric import Lab
 from flock.lab.home import DEFAULT_ROOT, Home, write_object
 from flock.lab.nodeconfigs import generated

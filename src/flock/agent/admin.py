@@ -16,6 +16,7 @@ from flock.core.happenings import Share
 from flock.core.model import Allocation, Pod
 from flock.edge.bird.control import BirdError
 from flock.edge.kernel.podlink import host_name
+from flock.edge.rpc import Handler
 
 WAIT = 20.0  # for something to happen; less than flockctl waits for an answer
 SHOWN = (Share.NODE, Share.PODS)  # by `happened`; drops, which are many, by themselves
@@ -34,6 +35,24 @@ class Admin:
         self._routing = parts.routing
         self._announcer = parts.announcer
         self._policies = parts.policies
+
+    def operations(self) -> dict[str, Handler]:
+        """All that can be asked for, by the names `flockctl` asks under."""
+        return {
+            "status": self.status,
+            "pods": self.pods,
+            "check": self.check,
+            "repair": self.repair,
+            "bgp": self.bgp,
+            "anycast": self.anycast,
+            "config": self.config,
+            "policy.why": self.policy_why,
+            "policy.show": self.policy_show,
+            "policy.drops": self.policy_drops,
+            "happened": self.happened,
+            "drain": self.drain,
+            "undrain": self.undrain,
+        }
 
     async def status(self, _: Request) -> dict[str, Any]:
         entries = self._attachments.store.entries.values()

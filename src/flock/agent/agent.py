@@ -14,14 +14,13 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from flock.agent import gauges
 from flock.agent.admin import Admin, base_status
 from flock.agent.adopting import adopt
 from flock.agent.attachments import Attachments
 from flock.agent.flags import Settings
 from flock.agent.happened import Happened
 from flock.agent.locks import alone_in
-from flock.agent.metrics import Metrics
+from flock.agent.metrics import Metrics, told
 from flock.agent.nodeview import NodeView
 from flock.agent.offering import Offer
 from flock.agent.pages import pages
@@ -37,7 +36,7 @@ from flock.core.ipam import Ipam
 from flock.edge.deferred_dels import DeferredDels
 from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
-from flock.edge.rpc import Handler, RpcServer
+from flock.edge.rpc import RpcServer
 from flock.edge.servingfile import ServingFile
 from flock.edge.source import Source
 from flock.edge.store import Store
@@ -179,11 +178,11 @@ class Agent:
         self._readiness.degraded_by(lambda: parts.neighbours.harm.ipvs)
         self._readiness.degraded_by(lambda: parts.neighbours.harm.masquerade)
         self._readiness.degraded_by(lambda: parts.connection_limit.restricted)
-        gauges.register(self._metrics, parts, self._supervisor)
+        self._metrics.others = told(parts, self._supervisor)
         reporter = self._reporter(parts)
         self._rpc.otherwise = None
         verbs = Verbs(parts, self._deferred, add_failed=reporter.add_failed if reporter else None)
-        self._rpc.handlers = {**_handlers(verbs, Admin(parts)), "STATUS": self._serving.status}
+        self._rpc.handlers = {**verbs.operations(), **Admin(parts).operations(), "STATUS": self._serving.status}
         runs = {
             "routing": parts.routing.run,
             "source": self._follow_source,
@@ -320,28 +319,6 @@ class Agent:
         if self._view.config is not None:
             return ""
         return self._view.config_problem or f"no NodeConfig named {self._settings.node}"
-
-
-def _handlers(verbs: Verbs, admin: Admin) -> dict[str, Handler]:
-    return {
-        "ADD": verbs.add,
-        "DEL": verbs.delete,
-        "CHECK": verbs.check,
-        "GC": verbs.gc,
-        "status": admin.status,
-        "pods": admin.pods,
-        "check": admin.check,
-        "repair": admin.repair,
-        "bgp": admin.bgp,
-        "anycast": admin.anycast,
-        "config": admin.config,
-        "policy.why": admin.policy_why,
-        "policy.show": admin.policy_show,
-        "policy.drops": admin.policy_drops,
-        "happened": admin.happened,
-        "drain": admin.drain,
-        "undrain": admin.undrain,
-    }
 
 
 def _full_pools(ipam: Ipam, view: NodeView) -> str:

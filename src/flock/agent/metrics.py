@@ -1,65 +1,91 @@
-"""Prometheus text at /metrics.  No label grows with the number of pods: verbs, outcomes, pools, peers, kinds of repair.
+"""What the agent tells Prometheus at /metrics: every counter and gauge is a row here, read when somebody asks.
 
-Counters that others keep are read when somebody asks; only the verbs' durations are collected here.
+No label grows with the number of pods: verbs, outcomes, pools, peers, kinds of repair.  Only the verbs' durations are
+collected as they happen; all other numbers are kept by whoever they are about.
 """
 
-import bisect
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections import Counter
 
-# Around what an ADD takes (milliseconds) and what a runtime puts up with (seconds).
-BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+import msgspec
 
-Sample = tuple[dict[str, str], float]
-Read = Callable[[], Iterable[Sample]]
-
-
-class Histogram:
-    """Durations by labels, as Prometheus counts them."""
-
-    def __init__(self) -> None:
-        self._counts: dict[tuple[tuple[str, str], ...], list[int]] = {}
-        self._sums: dict[tuple[tuple[str, str], ...], float] = {}
-
-    def observe(self, seconds: float, **labels: str) -> None:
-        key = tuple(sorted(labels.items()))
-        counts = self._counts.setdefault(key, [0] * (len(BUCKETS) + 1))
-        counts[bisect.bisect_left(BUCKETS, seconds)] += 1
-        self._sums[key] = self._sums.get(key, 0.0) + seconds
-
-    def lines(self, name: str) -> Iterator[str]:
-        for key, counts in sorted(self._counts.items()):
-            total = 0
-            for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
-                total += count
-                yield f"{name}_bucket{_braces(dict(key) | {'le': bound})} {total}"
-            yield f"{name}_sum{_braces(dict(key))} {self._sums[key]:.6f}"
-            yield f"{name}_count{_braces(dict(key))} {total}"
+from flock.agent.parts import Parts
+from flock.core.prometheus import Histogram, Metric, Samples
+from flock.edge.supervising import Supervisor
 
 
 class Metrics:
     def __init__(self) -> None:
-        self.verbs = Histogram()
-        self._read: list[tuple[str, str, str, Read]] = []
-
-    def add(self, name: str, kind: str, text: str, read: Read) -> None:
-        """`kind` is gauge or counter; `read` gives the samples of this moment."""
-        self._read.append((name, kind, text, read))
+        self.verbs = Histogram("flock_cni_seconds", "Duration of CNI calls.")
+        self.others: tuple[Metric, ...] = ()  # none before the parts are there that they are about
 
     def render(self) -> str:
-        lines = ["# HELP flock_cni_seconds Duration of CNI calls.", "# TYPE flock_cni_seconds histogram"]
-        lines += self.verbs.lines("flock_cni_seconds")
-        for name, kind, text, read in self._read:
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-            lines += [f"{name}{_braces(labels)} {value:g}" for labels, value in read()]
-        return "\n".join(lines) + "\n"
+        metrics: tuple[Histogram | Metric, ...] = (self.verbs, *self.others)
+        return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
 
 
-def _braces(labels: dict[str, str]) -> str:
-    if not labels:
-        return ""
-    quoted = (f'{key}="{_escaped(value)}"' for key, value in labels.items())
-    return f"{{{','.join(quoted)}}}"
+def told(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
+    source, healer, routing = parts.source, parts.healer, parts.routing
+    announcer, policies, neighbours = parts.announcer, parts.policies, parts.neighbours
 
+    def pools(what: str) -> Samples:
+        return [({"cidr": use.cidr}, getattr(use, what)) for use in parts.ipam.use(parts.view.aggregates, time.time())]
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    def allocations() -> Samples:
+        states = Counter(a.state for a in parts.attachments.store.entries.values())
+        return [({"state": state}, states[state]) for state in ("committed", "pending")]
+
+    def repairs() -> Samples:
+        return [({"kind": str(kind)}, count) for kind, count in sorted(healer.repairs.items())]
+
+    def sessions() -> Samples:
+        return [({"peer": str(row["peer"])}, float(bool(row["up"]))) for row in routing.last_seen]
+
+    def harm() -> Samples:
+        return [({"by": by}, float(bool(said))) for by, said in msgspec.to_builtins(neighbours.harm).items()]
+
+    def dropped() -> Samples:
+        counted = msgspec.to_builtins(policies.counted) if policies.counted else {}
+        return [({"what": what}, float(number)) for what, number in counted.items() if isinstance(number, int)]
+
+    # fmt: off
+    return (
+        Metric("flock_ready", "gauge", "1 if ADD can be served.", lambda: parts.readiness.report().ready),
+        Metric("flock_allocations", "gauge", "Allocations by state.", allocations),
+        Metric("flock_dead_allocations", "gauge", "Allocations whose pod is gone.", lambda: len(healer.dead)),
+        Metric("flock_unrecorded_links", "gauge", "Links of pods not on record.", lambda: len(healer.unrecorded)),
+        Metric("flock_pool_size", "gauge", "Addresses of a pool.", lambda: pools("size")),
+        Metric("flock_pool_used", "gauge", "Addresses in use.", lambda: pools("used")),
+        Metric("flock_pool_cooling", "gauge", "Addresses at rest.", lambda: pools("cooling")),
+        Metric("flock_store_flushes_total", "counter", "Durable writes.", lambda: parts.attachments.store.flushes),
+        Metric("flock_heal_passes_total", "counter", "Looks at the kernel.", lambda: healer.runs),
+        Metric("flock_repairs_total", "counter", "Repairs of the kernel by kind.", repairs),
+        Metric("flock_source_synced", "gauge", "1 once the first listing is complete.", lambda: source.synced),
+        Metric("flock_source_problems", "gauge", "Objects or watches in trouble.", lambda: len(source.problems)),
+        Metric("flock_watch_up", "gauge", "1 while this kind of object is watched.",
+               lambda: [({"kind": watch.kind}, float(watch.up)) for watch in source.watches]),
+        Metric("flock_watch_heard_seconds", "gauge", "How long ago the API server last said anything about this kind.",
+               lambda: [({"kind": watch.kind}, watch.heard) for watch in source.watches]),
+        Metric("flock_restarts_total", "counter", "Parts of the agent that had to be started again.",
+               lambda: [({"part": name}, count) for name, count in supervisor.restarts.items()]),
+        Metric("flock_bird_reloads_total", "counter", "Reloads of bird.conf.", lambda: routing.reloads),
+        Metric("flock_bird_up", "gauge", "1 while BIRD answers.", lambda: not routing.bird_problem),
+        Metric("flock_bgp_session_up", "gauge", "1 while the session is established, as last seen.", sessions),
+        Metric("flock_anycast_announced", "gauge", "Addresses announced here.", lambda: len(announcer.announced)),
+        Metric("flock_announcer_runs_total", "counter", "Reconciles of what is announced.", lambda: announcer.runs),
+        Metric("flock_policies", "gauge", "NetworkPolicies known.", lambda: len(policies.index.policies)),
+        Metric("flock_policies_refused", "gauge", "NetworkPolicies refused.", lambda: len(policies.index.problems)),
+        Metric("flock_policies_closed", "gauge", "Refused ones that isolate and allow nothing.",
+               lambda: policies.closed),
+        Metric("flock_kube_proxy_harm", "gauge",
+               "1 while kube-proxy is seen to go around policies: by IPVS, by masquerading pods.", harm),
+        Metric("flock_overfull_pods", "gauge", "Pods that have opened more connections than they may.",
+               lambda: len(parts.connection_limit.overfull)),
+        Metric("flock_policies_waiting", "gauge", "Namespaces whose changes wait.", lambda: len(policies.waiting)),
+        Metric("flock_rules_in_force", "gauge", "1 while the rules are as they should be.",
+               lambda: not policies.problem),
+        Metric("flock_rules_transactions_total", "counter", "Changes of rules.", lambda: policies.transactions),
+        Metric("flock_rules_repairs_total", "counter", "Rules made anew.", lambda: policies.repairs),
+        Metric("flock_dropped_packets", "gauge", "Packets dropped since the rules were last made anew.", dropped),
+    )
+    # fmt: on

@@ -21,11 +21,11 @@ import msgspec
 from flock.agent.nodeview import NodeView
 from flock.agent.reconciling import Reconciler
 from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_conf
+from flock.core.birdreplies import Session, protocol_names, sessions
 from flock.core.errors import FlockError
 from flock.core.nodeconfig import PasswordSource
 from flock.edge.bird import conffile, room
 from flock.edge.bird.control import BirdControl, BirdError
-from flock.edge.bird.replies import Session, protocol_names, sessions
 from flock.edge.source import Source
 
 log = logging.getLogger("bird")

@@ -16,6 +16,7 @@ from flock.core.errors import Code, FieldError, FlockError, TryAgain
 from flock.core.model import Allocation
 from flock.edge.deferred_dels import DeferredDels
 from flock.edge.kernel.podlink import host_name
+from flock.edge.rpc import Handler
 
 log = logging.getLogger("cni")
 
@@ -38,6 +39,10 @@ class Verbs:
         self._policies = parts.policies
         self._deferred = deferred
         self._add_failed = add_failed
+
+    def operations(self) -> dict[str, Handler]:
+        """All verbs of a container; STATUS is answered before there are any (`serving`)."""
+        return {"ADD": self.add, "DEL": self.delete, "CHECK": self.check, "GC": self.gc}
 
     async def add(self, request: Request) -> dict[str, Any]:
         conf, args = parse_net_conf(request.stdin_data), parse_cni_args(request.args)

@@ -21,7 +21,7 @@ from flock.core.errors import FlockError
 from flock.core.model import Node
 from flock.core.nodeconfig import parse_node_config
 from flock.core.nodeconfig.layers import FromNode, effective
-from flock.edge.asking import AgentError, Refused, ask
+from flock.edge.rpc_client import AgentError, Refused, ask
 
 NO = 1
 

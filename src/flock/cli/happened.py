@@ -5,7 +5,7 @@ import argparse
 import msgspec
 
 from flock.cli.tables import clock
-from flock.edge.asking import ask
+from flock.edge.rpc_client import ask
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

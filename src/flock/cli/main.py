@@ -13,7 +13,7 @@ from pathlib import Path
 from flock import __version__
 from flock.cli import config, happened, lab, policy
 from flock.cli.tables import print_json, table
-from flock.edge.asking import AgentError, ask
+from flock.edge.rpc_client import AgentError, ask
 
 NO = 1
 

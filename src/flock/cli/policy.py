@@ -7,7 +7,7 @@ import msgspec
 
 from flock.cli.tables import clock, print_json
 from flock.core.happenings import Dropped
-from flock.edge.asking import ask
+from flock.edge.rpc_client import ask
 
 NO = 1
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import flock
-from flock.edge.asking import AgentError, ask
+from flock.edge.rpc_client import AgentError, ask
 from flock.lab import router_bird
 from flock.lab.errors import LabError
 from flock.lab.hosts import Host, wait_until

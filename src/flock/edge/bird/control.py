@@ -1,14 +1,13 @@
 """BIRD's control socket: one connection that is kept, so that BIRD's death is noticed when it happens.
 
 Replies are lines with a four-digit code; `-` after the code means that more follows, a leading space continues the
-last code.  Codes from 8000 on are errors.
+last code.
 """
 
 import asyncio
 from pathlib import Path
 
-import msgspec
-
+from flock.core.birdreplies import Reply
 from flock.core.errors import FlockError
 
 TIMEOUT = 10.0  # BIRD answers in milliseconds; while it reconfigures thousands of routes, in seconds
@@ -16,19 +15,6 @@ TIMEOUT = 10.0  # BIRD answers in milliseconds; while it reconfigures thousands 
 
 class BirdError(FlockError):
     """BIRD is not there, went away, or refused a command."""
-
-
-class Reply(msgspec.Struct, frozen=True):
-    lines: tuple[tuple[int, str], ...]
-
-    @property
-    def error(self) -> str:
-        """What BIRD complains about, empty if it does not."""
-        return "; ".join(text.strip() for code, text in self.lines if code >= 8000)
-
-    @property
-    def text(self) -> str:
-        return "\n".join(text for _, text in self.lines)
 
 
 class BirdControl(asyncio.Protocol):

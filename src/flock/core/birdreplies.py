@@ -1,16 +1,29 @@
-"""What BIRD tells about its protocols, as values."""
+"""What BIRD answers, as values: a reply's lines with their codes, and what they tell about its protocols."""
 
 import re
 from collections.abc import Iterable
 
 import msgspec
 
-from flock.edge.bird.control import Reply
-
 _HEAD = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\d{4}-\d\d-\d\d \S+|\S+)\s*(.*)")
 _CHANNEL = re.compile(r"\s*Channel (\S+)")
 _LIMIT = re.compile(r"Import limit:\s+(\d+) \[HIT\]")
 _ROUTES = re.compile(r"Routes:\s+(\d+) imported(?:, \d+ filtered)?, (\d+) exported")
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Lines with their codes; from 8000 on they are errors."""
+
+    lines: tuple[tuple[int, str], ...]
+
+    @property
+    def error(self) -> str:
+        """What BIRD complains about, empty if it does not."""
+        return "; ".join(text.strip() for code, text in self.lines if code >= 8000)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(text for _, text in self.lines)
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
