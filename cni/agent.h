@@ -2,7 +2,9 @@
 
    Every request may be sent again: an agent that is not there, has no room for one more connection, or is gone
    before a whole line came back is tried again after a pause.  How long each of these is borne is the caller's to
-   say. */
+   say.
+
+   With its bodies, and included once: flock.c says why. */
 
 #ifndef FLOCK_AGENT_H
 #define FLOCK_AGENT_H

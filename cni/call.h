@@ -1,6 +1,8 @@
 /* What the runtime hands over, checked: the verb, its environment variables, and the keys of the network
    configuration that concern this program.  Standard input is read first, because even an error in the environment
-   is to carry the configuration's cniVersion; what is wrong with it is reported last. */
+   is to carry the configuration's cniVersion; what is wrong with it is reported last.
+
+   With its bodies, and included once: flock.c says why. */
 
 #ifndef FLOCK_CALL_H
 #define FLOCK_CALL_H

@@ -14,6 +14,10 @@
    Read on in call.h (what the runtime hands over), loopback.h (another plugin that has to go first), agent.h (the
    connection), later.h and restart.h (an agent that is away), output.h (errors) and json.h.
 
+   Bodies are in headers because the program is one unit: everything is static, so the compiler names what nobody
+   calls, and inlines and drops across files without the linker's help; state stays where it is used; and one call of
+   any compiler builds it, for hosts as well as for tests with sanitizers.
+
    Why C: it runs once or more per pod, on hosts that may have no Python, and is to be done in about a
    millisecond.  All memory is static; pages that a call does not touch cost nothing. */
 

@@ -6,7 +6,9 @@
    Reading: one strict pass over the whole text (RFC 8259, UTF-8, bounded depth) checks all of it and
    remembers where the values of the wanted top-level keys lie.  Keys are compared after undoing escapes; the same
    word nested deeper or inside a string is never taken for one.  Of a repeated key the last counts, as in the Go and
-   Python readers on either side of us. */
+   Python readers on either side of us.
+
+   With its bodies, and included once: flock.c says why. */
 
 #ifndef FLOCK_JSON_H
 #define FLOCK_JSON_H

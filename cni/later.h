@@ -4,7 +4,9 @@
    that waits for the new agent would wait for itself.  So it is noted down in a directory that the agent keeps beside
    its socket, as an empty file that is named after the container and its interface, and reported as done.  The agent
    listens first and reads the notes next.  Whoever made one therefore asks once more: either the agent that came
-   meanwhile answers, and the note is taken back, or it has yet to come and will read it. */
+   meanwhile answers, and the note is taken back, or it has yet to come and will read it.
+
+   With its bodies, and included once: flock.c says why. */
 
 #ifndef FLOCK_LATER_H
 #define FLOCK_LATER_H

@@ -3,7 +3,9 @@
    containerd starts that plugin and this one side by side.  It brings `lo` up, looks at the addresses there, and fails
    the whole pod if it finds any that is not a loopback address, as anycast addresses are.  So a pod with such an
    annotation is attached once `lo` is up and no loopback plugin for the same container runs beside us.  A runtime that
-   brings `lo` up by itself, or leaves it alone, is not waited for. */
+   brings `lo` up by itself, or leaves it alone, is not waited for.
+
+   With its bodies, and included once: flock.c says why. */
 
 #ifndef FLOCK_LOOPBACK_H
 #define FLOCK_LOOPBACK_H

@@ -1,5 +1,7 @@
 /* What this program says, all of it on standard output: results as they are, and CNI errors with a code, one line
-   that tells what stood in the way, and what to do about it. */
+   that tells what stood in the way, and what to do about it.
+
+   With its bodies, and included once: flock.c says why. */
 
 #ifndef FLOCK_OUTPUT_H
 #define FLOCK_OUTPUT_H

@@ -3,7 +3,9 @@
    Some runtimes ask for STATUS every few seconds and report the node as unable to take pods at the first failure, while
    an ADD at that time would just wait.  So an agent keeps a file beside its socket whose time of change says when it
    could last serve.  If that is less than a restart ago, its absence is no news.  An agent that ended unable to serve
-   has removed the file, one that never ran has made none, and with /run it is gone after a boot. */
+   has removed the file, one that never ran has made none, and with /run it is gone after a boot.
+
+   With its bodies, and included once: flock.c says why. */
 
 #ifndef FLOCK_RESTART_H
 #define FLOCK_RESTART_H

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flock.core.annotations import READ, own_annotations, parse_annotations
+from flock.core.annotations import ANNOTATIONS, own_annotations
 from flock.core.cni import parse_net_conf
 from flock.core.cniargs import parse_cni_args
 from flock.core.errors import LONGEST, FieldError, FlockError, in_one_line, shown
 from flock.core.nodeconfig import parse_node_config
+from flock.core.podrequest import parse_annotations
 from flock.core.policy.parse import parse_policy
 
 HUGE = "x\n" * 100_000
@@ -53,7 +54,7 @@ def on_a_node(annotations: dict[str, str]) -> object:
 @pytest.mark.parametrize(
     ("parse", "given"),
     [
-        *((on_a_node, {key: HUGE}) for key in sorted(READ) if not key.endswith(("ip-algo", "strict"))),
+        *((on_a_node, {key: HUGE}) for key in sorted(ANNOTATIONS) if not key.endswith(("ip-algo", "strict"))),
         (parse_cni_args, HUGE),
         (parse_cni_args, f"K8S_POD_NAME={HUGE}"),
         (parse_net_conf, f'{{"cniVersion": "1.0.0", "name": "{HUGE!a}"}}'.encode()),
@@ -75,7 +76,7 @@ def test_no_parser_quotes_without_bound(parse: Any, given: Any) -> None:
 
 def test_what_is_kept_of_annotations_is_bounded_and_a_value_that_is_too_long_still_is_so() -> None:
     unknown = {f"flock.fritzlab.net/x-{n}": HUGE for n in range(10)}
-    for key in READ:
+    for key in ANNOTATIONS:
         kept = own_annotations({**unknown, key: HUGE})
         assert kept.keys() == {key} and len(kept[key]) < 10_000
     with pytest.raises(FlockError, match="longer than"):

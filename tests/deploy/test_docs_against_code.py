@@ -7,7 +7,6 @@ from unittest.mock import Mock
 import pytest
 
 from flock.agent.admin import Admin
-from flock.core.annotations import KNOWN
 from flock.core.errors import Code
 from flock.core.faults import Point
 from flock.core.manifest import KINDS
@@ -63,11 +62,6 @@ def test_every_metric_is_listed_and_no_other() -> None:
     assert told == listed
 
 
-def test_every_annotation_is_explained() -> None:
-    explained = set(re.findall(r"`(?:flock\.fritzlab\.net/)?([a-z0-9-]+)`", page("annotations.md")))
-    assert {name.partition("/")[2] for name in KNOWN} <= explained
-
-
 def test_every_kind_of_object_is_named_where_manifests_are_explained() -> None:
     text = section(page("flock-agent.md"), "Manifests")
     assert [kind for kind in KINDS if not re.search(rf"\b{kind}s?\b", text)] == []
@@ -83,6 +77,12 @@ def test_files_the_agent_keeps_are_listed_by_name() -> None:
     kept = {name for text in agents for name in re.findall(r'"([a-z0-9-]+\.(?:json|conf|conflist|sock|ctl))"', text)}
     files = section(page("flock-agent.md"), "Files")
     assert sorted(name for name in kept if name not in files) == []
+
+
+def test_files_of_the_agent_that_pages_speak_of_are_listed() -> None:
+    listed = set(re.findall(r"`(<[a-z-]+>/[\w.-]*)", section(page("flock-agent.md"), "Files")))
+    for path in (ROOT / "docs").glob("*.md"):
+        assert set(re.findall(r"(<(?:state|run|bird|cni-conf)-dir>/\w[\w.-]*\w)", path.read_text())) <= listed, path
 
 
 def test_what_is_said_of_faults_for_tests_is_so() -> None:

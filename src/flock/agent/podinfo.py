@@ -10,7 +10,7 @@ from ipaddress import IPv6Network
 
 import msgspec
 
-from flock.core.annotations import ADDRESSES, ANYCAST, Address, PodRequest, own_annotations, parse_annotations
+from flock.core.annotations import ADDRESSES, ANYCAST, own_annotations
 from flock.core.claims import Named
 from flock.core.cniargs import CniArgs
 from flock.core.embed import Field, Misfit, app_name, embed, image_ref, resolve_ip_algo
@@ -18,6 +18,7 @@ from flock.core.errors import NotGranted, TryAgain
 from flock.core.facts import NodeFacts
 from flock.core.model import NO_MAP, Pod
 from flock.core.nodeconfig import Kind, Limits, NodeConfig, right
+from flock.core.podrequest import Address, PodRequest, parse_annotations
 from flock.edge.source import Source
 
 log = logging.getLogger("pod")

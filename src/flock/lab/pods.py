@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from flock.core.annotations import ANYCAST
 from flock.core.errors import FieldError
-from flock.core.model import PREFIX
 from flock.lab import cni, namespaces
 from flock.lab.errors import LabError
 from flock.lab.home import Home, read_all, write, write_object
@@ -53,7 +53,7 @@ class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def anycast(self) -> tuple[str, ...]:
-        listed = self.annotations.get(f"{PREFIX}/anycast", "")
+        listed = self.annotations.get(ANYCAST, "")
         return tuple(a.strip() for a in listed.split(",") if a.strip())
 
     @property

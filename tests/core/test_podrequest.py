@@ -15,12 +15,11 @@ from flock.core.annotations import (
     CIDR6,
     IPV4,
     IPV6,
-    KNOWN,
     MAX_ENTRIES,
-    PodRequest,
-    parse_annotations,
+    OF_PODS,
 )
 from flock.core.errors import AnnotationError, FieldError
+from flock.core.podrequest import PodRequest, parse_annotations
 
 NODE6 = (IPv6Network("2001:db8:1::/64"),)
 NODE4 = (IPv4Network("192.0.2.0/26"),)
@@ -235,7 +234,7 @@ VALUE = st.one_of(st.text(max_size=30), st.lists(PLAUSIBLE, max_size=4).map(", "
 
 
 @given(
-    annotations=st.dictionaries(st.sampled_from(sorted(KNOWN)), VALUE),
+    annotations=st.dictionaries(st.sampled_from(sorted(OF_PODS)), VALUE),
     default_ipv6=st.booleans(),
     default_ipv4=st.booleans(),
     cidr6=st.sampled_from([(), NODE6]),
