@@ -6,15 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flock.edge.conflist import (
-    NAME,
-    offered,
-    plugins_present,
-    render_conflist,
-    status_problem,
-    supported_versions,
-    write_conflist,
-)
+from flock.core.conflist import offered, render_conflist
+from flock.edge.conflist import NAME, plugins_present, status_problem, supported_versions, write_conflist
 
 EXECUTABLE = Path(__file__).parent.parent.parent / "build" / "flock"
 GOLDEN = Path(__file__).parent / "golden"

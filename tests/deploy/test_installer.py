@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from flock.cli.installer import MARK, main
-from flock.edge.conflist import render_conflist, supported_versions, write_conflist
+from flock.core.conflist import render_conflist
+from flock.edge.conflist import supported_versions, write_conflist
 
 EXECUTABLE = Path(__file__).parent.parent.parent / "build" / "flock"
 NEIGHBOUR = "[Match]\nName=eth0\n"

@@ -13,19 +13,10 @@ from pathlib import Path
 
 from flock.agent.reconciling import Reconciler
 from flock.core.cni import LATEST
+from flock.core.conflist import ASSUMED, CHAINED, EXECUTABLE, Plugins, offered, render_conflist
 from flock.core.errors import FlockError
 from flock.edge import inotify
-from flock.edge.conflist import (
-    ASSUMED,
-    CHAINED,
-    EXECUTABLE,
-    Plugins,
-    offered,
-    plugins_present,
-    render_conflist,
-    status_problem,
-    write_conflist,
-)
+from flock.edge.conflist import plugins_present, status_problem, write_conflist
 
 log = logging.getLogger("conflist")
 

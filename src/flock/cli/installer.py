@@ -18,9 +18,10 @@ import msgspec
 
 from flock import __version__
 from flock.cli.uninstall import uninstall as take_off
+from flock.core.conflist import VERSION
 from flock.core.errors import FlockError
 from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD
-from flock.edge.conflist import VERSION, supported_versions
+from flock.edge.conflist import supported_versions
 from flock.edge.placing import place
 
 MARK = "# Written by flock-installer, which writes it again and takes it away with --uninstall."

@@ -1,36 +1,25 @@
-"""The network configuration a container runtime reads: its presence is what makes pods ours.
+"""The file with the network configuration (`core/conflist.py`), and the plugins it may name.
 
 The agent writes it once it can serve, and leaves it there when it ends: a runtime without one could not even delete
 pods, and the executable waits for an agent that is away.  `flock-installer --uninstall` takes it away.
-
-Runtimes that read `cniVersions` choose the highest they know, and from 1.1.0 on they ask every plugin for its STATUS.
-One from before that version fails it, and the node is never ready.  So a version is offered if all in the list have
-said that they know it.
 """
 
 import json
 import os
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from flock.core.cni import LATEST, VERSIONS
+from flock.core.cni import LATEST
+from flock.core.conflist import ASSUMED, CHAINED, EXECUTABLE, NETWORK, VERSION, entry
 from flock.core.errors import FlockError
 from flock.edge.placing import place
 
 NAME = "01-flock.conflist"  # runtimes take the first by order of letters
-NETWORK = EXECUTABLE = "flock"
-VERSION = "1.0.0"  # containerd 1.x knows no newer
-ANNOTATIONS = "io.kubernetes.cri.pod-annotations"
-# Reference plugins that go on with what flock made, and the capability by which the runtime hands over what they need.
-CHAINED = {"portmap": "portMappings", "bandwidth": "bandwidth"}
-ASSUMED = VERSIONS[: VERSIONS.index(VERSION) + 1]  # of one that cannot be asked here, and may work on the host
 PATIENCE = 5.0  # seconds for a program to answer, a matter of milliseconds
-
-Plugins = Mapping[str, Collection[str]]  # the versions each knows
 
 
 class _Versions(msgspec.Struct):
@@ -40,30 +29,6 @@ class _Versions(msgspec.Struct):
 class _Error(msgspec.Struct):
     code: int = 0
     msg: str = ""
-
-
-def render_conflist(*, socket: Path, wait: float, plugins_present: Plugins) -> str:
-    """Chains those of `plugins_present` that flock knows how to use."""
-    flock: dict[str, Any] = {
-        "type": EXECUTABLE,
-        "capabilities": {ANNOTATIONS: True},
-        "socket": str(socket),
-        "wait": wait,
-        "deferDel": True,
-    }
-    chained = [_entry(name) for name in CHAINED if name in plugins_present]
-    versions = offered(plugins_present)
-    conflist = {"cniVersion": VERSION, "cniVersions": versions, "name": NETWORK, "plugins": [flock, *chained]}
-    return json.dumps(conflist, indent=2) + "\n"
-
-
-def _entry(name: str) -> dict[str, Any]:
-    return {"type": name, "capabilities": {CHAINED[name]: True}}
-
-
-def offered(plugins: Plugins) -> tuple[str, ...]:
-    """What all in the list know."""
-    return tuple(v for v in VERSIONS if all(v in plugins[name] for name in (EXECUTABLE, *CHAINED) if name in plugins))
 
 
 def plugins_present(bin_dir: Path) -> dict[str, tuple[str, ...]]:
@@ -93,7 +58,7 @@ def supported_versions(executable: Path) -> tuple[str, ...]:
 def status_problem(bin_dir: Path, name: str) -> str:
     """Why a chained plugin that knows STATUS fails it, as a runtime is going to hear it; empty if it does not."""
     try:
-        answer = _ask(bin_dir / name, "STATUS", {"cniVersion": LATEST, "name": NETWORK, **_entry(name)}, bin_dir)
+        answer = _ask(bin_dir / name, "STATUS", {"cniVersion": LATEST, "name": NETWORK, **entry(name)}, bin_dir)
         said = msgspec.json.decode(answer.stdout, type=_Error) if answer.returncode else None
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
         return f"it does not say why: {error}"
