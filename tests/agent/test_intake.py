@@ -11,8 +11,8 @@ import pytest
 
 from flock.agent.intake import MOVES_AT_ONCE, Intake
 from flock.core.facts import NodeFacts
-from flock.core.policy.facts import LocalPod
 from flock.core.policy.index import PolicyIndex
+from flock.core.policy.podfacts import LocalPod
 from flock.edge.manifests import ManifestSource
 
 GROUPS, PODS = 1500, 12

@@ -16,8 +16,8 @@ from flock.core.facts import NodeFacts
 from flock.core.model import Pod
 from flock.core.nodeconfig import NodeConfig, parse_node_config
 from flock.core.policy.explain import Party, evaluate
-from flock.core.policy.facts import LocalPod
 from flock.core.policy.index import PolicyIndex
+from flock.core.policy.podfacts import LocalPod
 from flock.core.policy.vouching import Vouching
 
 WORLDS = 200

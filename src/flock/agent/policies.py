@@ -28,9 +28,9 @@ from flock.core.model import NO_MAP, Allocation, Pod
 from flock.core.policy.budget import POD_POLICIES
 from flock.core.policy.compiled import DIRECTIONS, PolicyKey
 from flock.core.policy.explain import describe, parse_port, why
-from flock.core.policy.facts import local_pod, pod_ports
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.numbers import Numbers
+from flock.core.policy.podfacts import local_pod, pod_ports
 from flock.core.policy.render import Ruleset
 from flock.edge.kernel.podlink import host_name
 from flock.edge.nft import observe

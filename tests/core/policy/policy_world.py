@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from flock.core.policy.compiled import Address, Change, Compiled, CompiledPolicy, GroupId, NamedPort, PolicyKey, Subject
-from flock.core.policy.facts import LocalPod, PodFacts, Ports
+from flock.core.policy.podfacts import LocalPod, PodFacts, Ports
 from flock.core.policy.rosters import audiences
 
 HTTP = NamedPort("http", "TCP")

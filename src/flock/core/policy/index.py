@@ -27,11 +27,11 @@ from flock.core.policy.compiled import (
     Subject,
     Verdicts,
 )
-from flock.core.policy.facts import Local, LocalPod, PodFacts, same_pod
 from flock.core.policy.inforce import InForce
 from flock.core.policy.labels import Effort, Labels, Objects, Selectors
 from flock.core.policy.parse import ParsedPolicy, read_policy
 from flock.core.policy.peers import Peers
+from flock.core.policy.podfacts import Local, LocalPod, PodFacts, same_pod
 from flock.core.policy.rosters import Audience, Entry, Rosters
 
 PodKey = tuple[str, str]  # namespace, name

@@ -10,9 +10,9 @@ all.  Scopes are shared by groups with the same namespaceSelector.  Both sides a
 from collections.abc import Hashable, Iterable, Mapping
 
 from flock.core.policy.compiled import Address, GroupId, NamedPort
-from flock.core.policy.facts import Ports
 from flock.core.policy.labels import Effort, Labels, Objects, Selectors
 from flock.core.policy.parse import PeerSelector
+from flock.core.policy.podfacts import Ports
 from flock.core.policy.rosters import Entry, Rosters
 from flock.core.selectors import LabelSelector
 

@@ -16,7 +16,7 @@ from flock.core.facts import NodeFacts
 from flock.core.model import NO_MAP, Pod
 from flock.core.nodeconfig import Kind, Network, NodeConfig, grants, right
 from flock.core.policy.compiled import Address
-from flock.core.policy.facts import PodFacts, pod_facts
+from flock.core.policy.podfacts import PodFacts, pod_facts
 from flock.core.reserved import reserved
 
 PodKey = tuple[str, str]  # namespace, name

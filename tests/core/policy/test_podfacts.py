@@ -8,7 +8,7 @@ from policy_world import HTTP, addresses
 
 from flock.core.model import Allocation, Pod
 from flock.core.policy.compiled import NamedPort
-from flock.core.policy.facts import local_pod, pod_facts
+from flock.core.policy.podfacts import local_pod, pod_facts
 
 
 def pod(**spec: Any) -> Pod:
