@@ -65,7 +65,7 @@ class Agent:
             settings.state_dir, node=settings.node, cooldown=settings.cooldown, half_done=settings.run_dir / "pending"
         )
         self._store_problem = "the state file is not loaded yet"
-        self._deferred = DeferredDels(settings.run_dir / "deferred")
+        self._deferred = DeferredDels(settings.run_dir)
         self._kernel = Kernel(sysctl=settings.sysctl_dir)
         self._view = NodeView(node=settings.node, source=source, kernel=self._kernel)
         self._routing = Routing(view=self._view, source=source, bird_dir=settings.bird_dir, run_dir=settings.run_dir)

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from flock.core.errors import StoreFailure
 
+FOLDER = "deferred"
+
 
 class DeferredDels:
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, run_dir: Path) -> None:
+        self._directory = run_dir / FOLDER
 
     def open(self) -> None:
         """From now on, and after the agent's end, DELs may be left here."""
