@@ -1,5 +1,6 @@
 """Throw-away network namespaces with our netlink in them, and `ip -j` as the second opinion."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any
 
+from flock.edge.kernel.monitor import Event, Monitor
 from flock.edge.kernel.netns import inside, open_netns, own_netns
 from flock.edge.netlink import route as r
 from flock.edge.netlink.socket import Netlink
@@ -72,3 +74,46 @@ def veth(node: Space, pod: Space, name: str = "flock00000001", peer: str = "eth0
     node.netlink.run([r.describe_host_side(index, alias=f"flock pod=shop/{name}", has_ipv6=True), r.set_up(index)])
     pod.netlink.run([r.set_up(pod.index(peer))])
     return index
+
+
+class Ear:
+    """A monitor in a namespace, and what it said."""
+
+    def __init__(self, space: Space) -> None:
+        self.heard: list[tuple[int, int]] = []
+        self.links: list[r.Link] = []
+        self.overruns = 0
+        self._space = space
+        self._news = asyncio.Event()
+        space.netlink.run([r.set_up(LOOPBACK)])  # the kernel keeps changes of a link that is down to itself
+        self.monitor: Monitor = space.open(lambda: Monitor(on_event=self._event, on_overrun=self._overrun))
+
+    async def __aenter__(self) -> "Ear":
+        self.monitor.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.monitor.close()
+
+    def _event(self, event: Event) -> None:
+        self.heard.append((event.kind, event.index))
+        if event.link is not None:
+            self.links.append(event.link)
+        self._news.set()
+
+    def _overrun(self) -> None:
+        self.overruns += 1
+        self._news.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._news.clear()
+            await self._news.wait()
+
+    async def listen(self) -> list[tuple[int, int]]:
+        """All that was said up to now: a change of our own marks the end."""
+        mark = f"mark {next(numbers)}"
+        self._space.netlink.run([r.set_alias(LOOPBACK, mark)])
+        await self.until(lambda: any(link.alias == mark for link in self.links))
+        heard, self.heard = self.heard, []
+        return [event for event in heard if event[1] != LOOPBACK]

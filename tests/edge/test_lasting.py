@@ -6,17 +6,20 @@ import threading
 from pathlib import Path
 
 import pytest
-from test_manifests import folder, looped, pod, watching
-from test_netlink import LOOPBACK, Ear, Event, Space, node, r
-from test_store import containers, entry, opened
+from spaces import LOOPBACK, Ear, Space
+from store_parts import containers, entry, opened
+from test_manifests import folder, pod, watching
 
 from flock.core.errors import StoreFailure
 from flock.core.manifest import Manifest, parse_manifest
 from flock.edge import manifests
 from flock.edge.kernel import threads
+from flock.edge.kernel.monitor import Event
 from flock.edge.kernel.threads import Kernel
+from flock.edge.netlink import route as r
+from looping import looped
 
-__all__ = ["folder", "node"]  # fixtures
+__all__ = ["folder"]  # a fixture
 
 
 @looped
