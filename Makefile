@@ -1,6 +1,8 @@
 # Every target installs what it needs on a bare Debian 12 and says what it is doing.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
+# About half of what tests do is waiting.
+WORKERS := $(shell expr $$(nproc) + 1)
 PACKAGES := python3 python3-venv gcc musl-tools iproute2 iputils-ping nftables bird2
 TEST_PACKAGES := containerd runc containernetworking-plugins iptables frr gobgpd conntrack
 E2E_PACKAGES := etcd-server curl openssl busybox-static buildah mmdebstrap golang-1.19-go \
@@ -52,7 +54,7 @@ lint: build
 test: build test-packages
 	@scripts/need-root "the tests make network namespaces, links and routes in them"
 	@$(MAKE) --no-print-directory lint
-	@.venv/bin/pytest -n 2 --dist loadfile
+	@.venv/bin/pytest -n $(WORKERS) --dist loadfile --durations=30 --durations-min=5
 
 e2e: build e2e-packages
 	@scripts/need-root "the cluster's nodes are namespaces with mounts and cgroups of their own"

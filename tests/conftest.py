@@ -1,9 +1,20 @@
-"""Stands here so that `harness` can be imported by the tests of every folder; and no generated example is too slow.
+"""Stands here so that `harness` can be imported by the tests of every folder; no generated example is too slow, and
+no agent compiles what the one before it has compiled.
 
 A deadline for examples is an assertion about the clock: on a busy machine it fails for no fault of ours.
 """
 
+import compileall
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests start agents by the hundred.  Where PYTHONDONTWRITEBYTECODE is set, each would compile all of flock."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(__file__).parent.parent / "src", quiet=2)

@@ -22,7 +22,7 @@ from harness import NODE_CONFIG, CniFailure, Node
 
 @pytest.mark.parametrize("version", ["0.4.0", "1.0.0", "1.1.0"])
 def test_the_result_tells_all_of_it(node: Node, version: str) -> None:
-    """Fault 17: the sandbox is the namespace's path, and host interface, gateways and routes are there."""
+    """The sandbox is the namespace's path, and host interface, gateways and routes are there."""
     result = node.pod("a", version=version)
     entry = node.allocations()["a"]
     host, pod = result["interfaces"]
@@ -130,7 +130,7 @@ def test_a_link_that_was_deleted_comes_back_with_the_next_add(node: Node) -> Non
 
 
 def test_a_failed_add_leaves_nothing_and_its_repetition_works(node: Node) -> None:
-    """Fault 15: a retried ADD does not leak the first addresses."""
+    """A retried ADD does not leak the first addresses."""
     node.namespace("a")
     node.ip("link", "add", "eth0", "type", "veth", "peer", "name", "other", inside="a")
     for _ in range(5):

@@ -65,7 +65,7 @@ def test_an_annotation_changed_after_add_is_shown_as_pending(node: Node) -> None
 
 
 def test_the_seventeenth_replica_gets_a_random_address_with_a_warning(fresh: Node) -> None:
-    """Fault 24: sixteen replicas fill the sixteen nibbles, however unlucky; the next is not refused."""
+    """Sixteen replicas fill the sixteen nibbles, however unlucky; the next is not refused."""
     config = {**NODE_CONFIG, "metadata": {"name": "n1", "annotations": {OWN + "ip-algo": "namespace,app,image"}}}
     fresh.write("nodeconfig", config)
     owner = [{"kind": "ReplicaSet", "name": "web-abc", "controller": True}]

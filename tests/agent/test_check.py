@@ -1,4 +1,4 @@
-"""CHECK: store, prevResult and kernel, item by item.  Fault 19: it looked at the store only."""
+"""CHECK: store, prevResult and kernel, item by item."""
 
 import contextlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""DEL: from the store alone, twice, late, in any order, and never at another's cost.  Issue 2, Deliver 8."""
+"""DEL: from the store alone, twice, late, in any order, and never at another's cost."""
 
 import glob
 import os
@@ -73,7 +73,7 @@ def test_twenty_dels_of_one_container_at_once_all_succeed(node: Node) -> None:
 
 
 def test_a_late_del_of_the_old_sandbox_leaves_the_new_one_alone(node: Node) -> None:
-    """Fault 21: the new sandbox holds the address the old one had, because the pool has no other."""
+    """The new sandbox holds the address the old one had, because the pool has no other."""
     spec = {"cidr6": ["2001:db8:1::/64"], "cidr4": ["192.0.2.0/30"]}
     node.write("nodeconfig", {"apiVersion": "flock.fritzlab.net/v1alpha1", "kind": "NodeConfig",
                               "metadata": {"name": "n1"}, "spec": spec})  # fmt: skip

@@ -30,7 +30,7 @@ SAME_POD = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0"
 
 
 def test_an_address_moves_to_the_next_sandbox_of_the_same_pod(granting: Node) -> None:
-    """And the late DELs of the old one (fault 21), in any form, leave the new one's route alone."""
+    """And the late DELs of the old one, in any form, leave the new one's route alone."""
     granting.pod("old", annotations=ASKED, args=SAME_POD)
     new = granting.pod("new", annotations=ASKED, args=SAME_POD)
     assert FIXED in addresses_of(new) and granting.ping(FIXED)

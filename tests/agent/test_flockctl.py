@@ -1,4 +1,4 @@
-"""`flockctl status`, `pods`, `check [--repair]`: tables, JSON, exit codes.  Issue 2, Deliver 11."""
+"""`flockctl status`, `pods`, `check [--repair]`: tables, JSON, exit codes."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""GC and STATUS.  Issue 2, Deliver 8."""
+"""GC frees what no runtime names any more, and nothing else; STATUS says whether an ADD can be served."""
 
 from pathlib import Path
 from typing import Any

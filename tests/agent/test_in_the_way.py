@@ -52,7 +52,6 @@ def test_a_leftover_of_another_container_in_the_same_namespace_is_replaced(node:
 
 
 def test_two_containers_whose_interface_names_collide_both_work(node: Node) -> None:
-    """Fault 22."""
     results = [node.pod(name) for name in COLLIDING]
     assert results[0]["interfaces"][0]["name"] != results[1]["interfaces"][0]["name"]
     for result in results:

@@ -124,7 +124,7 @@ def test_extra_addresses_stand_on_eth0_and_anycast_on_lo(fresh: Node) -> None:
     fresh.start()
     asked = {OWN + "addresses": "2001:db8:53::7,2001:db8:53::8", OWN + "anycast": "2001:db8:53::53,198.51.100.53"}
     result = fresh.pod("a", annotations=asked)
-    # fault 10: no private address beside the one that replaces IPAM
+    # no private address beside the one that replaces IPAM
     assert addresses_of(result) == ["2001:db8:53::7", fresh.allocations()["a"]["ip4"], "2001:db8:53::8"]
     inside = pod_side(fresh.path("a"))
     assert inside["eth0"] == {"2001:db8:53::7", "2001:db8:53::8"} and inside["lo"] == {"2001:db8:53::53"}

@@ -1,4 +1,4 @@
-"""The agent's socket under bad callers: that connection ends, nothing else does.  Issue 2, Deliver 3; invariant 7."""
+"""The agent's socket under bad callers: that connection ends, nothing else does.  (Invariant 7.)"""
 
 import base64
 import contextlib
@@ -202,7 +202,7 @@ def test_a_caller_cannot_write_lines_of_its_own_into_the_log(shared: Node) -> No
 
 
 def test_the_agents_error_arrives_unchanged(shared: Node) -> None:
-    """Fault 18: the CNI error code was lost on the wire."""
+    """The CNI error code comes through the wire."""
     frame = request("ADD", container_id="x", netns="/nowhere", ifname="eth0")
     sent = error_of(shared, frame)
     assert failure(shared, "ADD", "x", netns="/nowhere", args="").error == sent

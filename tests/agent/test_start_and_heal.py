@@ -1,4 +1,4 @@
-"""Start and self-heal: what is lost comes back, what is left over goes, the rest is left alone.  Issue 2, Deliver 9."""
+"""Start and self-heal: what is lost comes back, what is left over goes, the rest is left alone."""
 
 import json
 from collections.abc import Callable
@@ -283,7 +283,7 @@ def test_a_pending_entry_is_undone_at_start(node: Node) -> None:
 
 
 def test_calls_before_the_store_is_loaded_wait_or_are_told_to_try_again(node: Node) -> None:
-    """Fault 23: DEL and CHECK answered success then, and leaked."""
+    """A DEL or CHECK that succeeded then would leak: nobody asks again."""
     node.pod("a")
     node.kill()
     good = (node.state_dir / "allocations.json").read_bytes()

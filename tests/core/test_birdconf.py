@@ -127,14 +127,14 @@ def test_the_router_id_is_an_ipv4_of_the_node_or_derived_from_its_name(node: Nod
 
 
 def test_a_link_local_peer_is_told_a_global_next_hop_if_its_link_has_one() -> None:
-    """Fault 3 of the original: some routers refuse routes with a link-local next hop alone."""
+    """Some routers refuse routes with a link-local next hop alone."""
     config = one_peer(address="fe80::1%eth0")
     assert "next hop address 2001:db8:ffff::11;" in render(config)
     assert "next hop address" not in render(config, facts("eth0 fe80::11/64", "eth1 2001:db8:ffff::11/64"))
 
 
 def test_own_aggregates_and_networks_are_never_imported() -> None:
-    """Fault 12 of the original: a LAN learned back by BGP."""
+    """Else the LAN would be learned back by BGP."""
     text = render(one_peer(families=["ipv6", "ipv4"], **{"import": "all"}))
     assert "net ~ [ 2001:db8::b/128+, 2001:db8:1::/64+, 2001:db8:ffff::/64+ ];" in text
     assert "net ~ [ 10.17.0.0/16+, 203.0.113.0/24+ ];" in text

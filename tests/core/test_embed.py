@@ -186,7 +186,7 @@ def test_the_app_is_the_controller_that_replicas_share(subject: Pod, app: str) -
     assert app_name(subject) == app
 
 
-def test_replicas_differ_in_the_instance_digit_alone() -> None:  # fault 9
+def test_replicas_differ_in_the_instance_digit_alone() -> None:
     owner = OwnerReference("ReplicaSet", "web-5d4f8", True)
     replicas = [pod(owner, labels={"pod-template-hash": "5d4f8"}, name=f"web-5d4f8-{i}") for i in range(3)]
     bases = {

@@ -170,7 +170,7 @@ def test_a_pool_beside_a_primary_of_its_own_is_ignored_with_a_warning() -> None:
 # --- addresses and anycast ----------------------------------------------------------------------------------
 
 
-def test_the_first_address_of_each_family_replaces_allocation() -> None:  # fault 10
+def test_the_first_address_of_each_family_replaces_allocation() -> None:
     request = parse({ADDRESSES: "198.51.100.7, 2001:db8:53::7,198.51.100.8,2001:db8:53::8"})
     assert request.primary6 == IPv6Address("2001:db8:53::7")
     assert request.primary4 == IPv4Address("198.51.100.7")

@@ -44,7 +44,7 @@ def replicas(lab: Lab, serve: Serve, **places: str) -> None:
 
 @pytest.mark.parametrize("places", [["n1"], ["n1", "n1"], ["n1", "n2"], ["n1", "n1", "n2"], ["n1", "n1", "n1"]])
 def test_every_replica_answers_until_it_is_unready(lab: Lab, serve: Serve, places: list[str]) -> None:
-    """Fault 2 (an IPv6 address on the pod's `lo` answers), fault 7 (two pods of a node share it)."""
+    """An IPv6 address on the pod's `lo` answers, and two pods of a node share it."""
     placed = {f"p{number}": node for number, node in enumerate(places)}
     replicas(lab, serve, **placed)
     while placed:
@@ -65,7 +65,7 @@ def test_every_replica_answers_until_it_is_unready(lab: Lab, serve: Serve, place
 
 @pytest.mark.parametrize("replicas_here", [1, 2])
 def test_every_withdrawal_and_announcement_is_told_to_bird(lab: Lab, replicas_here: int) -> None:
-    """Fault 5 again: nothing waits for a timer.  Were BIRD left to find out, a few of so many turns would be late."""
+    """Nothing waits for a timer.  Were BIRD left to find out, a few of so many turns would be late."""
     names = [f"p{number}" for number in range(replicas_here)]
     for name in names:
         lab.pods.add(name, node="n1", annotations=ANYCAST)
@@ -180,7 +180,6 @@ def test_a_terminating_pod_that_was_not_ready_gets_no_farewell(lab: Lab, serve: 
 
 
 def test_a_terminating_pod_is_withdrawn_while_it_still_answers(lab: Lab, serve: Serve) -> None:
-    """Fault 8."""
     replicas(lab, serve, leaving="n1", staying="n2")
     sent_to(lab, {"n1", "n2"})
     flows = open_flows(lab, "client", V6, 20)
@@ -197,7 +196,6 @@ def test_a_terminating_pod_is_withdrawn_while_it_still_answers(lab: Lab, serve: 
 
 
 def test_an_extra_address_is_announced_while_ready_and_the_primary_from_commit_to_del(lab: Lab) -> None:
-    """Fault 11 for both kinds of `addresses`."""
     primary, extra = ("2001:db8:54::1", "192.0.2.201"), ("2001:db8:54::2", "192.0.2.202")
     listed = ", ".join((*primary, *extra))
     lab.pods.add("p", node="n1", annotations={f"{OWN}/addresses": listed})

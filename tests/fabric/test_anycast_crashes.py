@@ -120,7 +120,7 @@ def test_an_agent_killed_between_any_two_steps_of_announcing_converges(
 
 
 def test_what_is_to_be_withdrawn_may_be_gone_already() -> None:
-    """Fault 13: somebody deletes routes and next hops between our look and our deletion."""
+    """Somebody deletes routes and next hops between our look and our deletion."""
 
     class Meddled(Netlink):
         def run(self, requests: Sequence[Request], *, ignore: Sequence[int] = ()) -> None:
@@ -146,7 +146,7 @@ def test_what_is_to_be_withdrawn_may_be_gone_already() -> None:
 
 
 def test_what_a_killed_agent_left_goes_when_the_next_one_starts_and_what_is_not_ours_stays(lab: Lab) -> None:
-    """Fault 16: what is announced is read from the kernel, not remembered."""
+    """What is announced is read from the kernel, not remembered."""
     lab.pods.add("a", node="n1", annotations=ANYCAST, ready=True)
     lab.pods.add("b", node="n1", annotations={f"{OWN}/anycast": V6}, ready=True)
     becomes(lambda: len(kernel_routes(lab, "n1").get(V6, ())), 2)

@@ -115,7 +115,7 @@ def test_an_address_that_comes_to_lie_in_an_aggregate_is_no_longer_announced_by_
     ],
 )
 def test_a_bad_nodeconfig_keeps_the_last_good_one_in_force(lab: Lab, field: str, break_it: Any) -> None:
-    """Fault 6: a brace in an operator's value never reaches bird.conf; the field is named where people look."""
+    """A brace in an operator's value never reaches bird.conf; the field is named where people look."""
     conf, since, good = bird_conf(lab, "n1"), up_since(lab, "n1"), config_file(lab, "n1").read_bytes()
     change_config(lab, "n1", break_it)
     eventually(lambda: degraded(lab, "n1"), lambda text: field in text)
@@ -140,7 +140,7 @@ def test_a_deleted_nodeconfig_stays_in_force(lab: Lab) -> None:
 
 
 def test_readiness_and_unchanged_nodeconfigs_never_reload_bird(lab: Lab) -> None:
-    """Fault 5, first half: what comes and goes is a kernel route, so nothing of bird.conf's pace applies to it."""
+    """What comes and goes is a kernel route, so nothing of bird.conf's pace applies to it."""
     conf = lab.node("n1").bird_dir / "bird.conf"
     before = reloads(lab, "n1"), conf.stat().st_mtime_ns, conf.stat().st_ino
     lab.pods.add("a", node="n1", annotations={f"{OWN}/anycast": BOTH})
@@ -155,7 +155,7 @@ def test_readiness_and_unchanged_nodeconfigs_never_reload_bird(lab: Lab) -> None
 
 
 def test_withdrawals_overtake_a_change_that_waits_for_the_next_reload(lab: Lab) -> None:
-    """Fault 5, second half.  The first change is taken at once; the second has to wait half a second, and by then a
+    """The first change is taken at once; the second has to wait half a second, and by then a
     pod that is ready, unready, ready and unready again was seen so by a router.  On a machine that is too busy the
     order may be lost: one try in several is enough, and with a debounce none would do."""
 

@@ -45,7 +45,7 @@ def learned(lab: Lab, node: str, address: str) -> bool:
 def test_a_link_local_peer_learns_both_families_with_a_global_next_hop(
     make_lab: MakeLab, tmp_path: Path, router: str
 ) -> None:
-    """Fault 3: some routers refuse a route whose only next hop is link-local."""
+    """Some routers refuse a route whose only next hop is link-local."""
     (config,) = node_configs(bfd=router != "gobgp")
     config["spec"]["bgp"]["peers"][0]["address"] = "fe80::1%eth0"
     directory = write_configs(tmp_path / "configs", [config])
@@ -67,7 +67,7 @@ def test_two_nodes_that_learn_everything_both_announce_and_serve_a_shared_addres
 ) -> None:
     """`import: all` and one AS for both nodes (`allowLocalAS`), all on one LAN.
 
-    Fault 12: the LAN a router announces back is not learned.  And learned kernel routes rank above BGP: else the
+    The LAN a router announces back is not learned.  And learned kernel routes rank above BGP: else the
     second node would follow the first, fall silent, and send its own pods' traffic away.
     """
     configs = node_configs(nodes=2, routers=2, topology="flat", bfd=True)

@@ -35,8 +35,8 @@ OUTSIDE = ("2001:db8:54::7", "192.0.2.207")
 
 
 def test_routers_receive_exactly_aggregates_announced_addresses_and_nothing_of_the_lan(fabric: Lab) -> None:
-    """Fault 1 (aggregates announced though no route leads there), fault 4 (the next hop of an announced address is a
-    pod's own, on no connected network), fault 11 (an address outside the aggregates is announced by itself)."""
+    """Aggregates are announced though no route leads there, an announced address though its next hop is a pod's own,
+    on no connected network, and an address outside the aggregates by itself."""
     fabric.pods.add("plain", node="n1", ready=True)
     fabric.pods.add("any", node="n1", annotations={f"{OWN}/anycast": BOTH}, ready=True)
     fabric.pods.add("fixed", node="n2", annotations={f"{OWN}/addresses": ", ".join(OUTSIDE)})
@@ -47,7 +47,7 @@ def test_routers_receive_exactly_aggregates_announced_addresses_and_nothing_of_t
 
 
 def test_next_hops_are_the_nodes_global_address_on_the_link(fabric: Lab) -> None:
-    """Fault 3.  IPv4 prefixes come over the IPv6 session with an IPv6 next hop (RFC 8950)."""
+    """IPv4 prefixes come over the IPv6 session with an IPv6 next hop (RFC 8950)."""
     fabric.pods.add("any", node="n1", annotations={f"{OWN}/anycast": BOTH}, ready=True)
     for number, router in enumerate(("r1", "r2"), start=1):
         routes = eventually(lambda r=router: received(fabric, "n1", r), lambda seen: set(seen) >= ANYCAST)
@@ -77,7 +77,6 @@ def test_pods_of_two_nodes_and_the_client_reach_each_other(forwarding: Lab) -> N
 
 
 def test_an_address_outside_the_aggregates_is_reachable(forwarding: Lab) -> None:
-    """Fault 11."""
     forwarding.pods.add("fixed", node="n2", annotations={f"{OWN}/addresses": ", ".join(OUTSIDE)})
     becomes(lambda: [p.reached for p in ping(forwarding, "client", "fixed")], [True, True])
     assert forwarding.pods.get("fixed").addresses == OUTSIDE
