@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from flock.agent.admin import Admin, base_status
 from flock.agent.adopting import adopt
 from flock.agent.attachments import Attachments
+from flock.agent.conflist import Conflist
 from flock.agent.flags import Settings
 from flock.agent.happened import Happened
 from flock.agent.locks import alone_in
 from flock.agent.metrics import Metrics, told
 from flock.agent.nodeview import NodeView
-from flock.agent.offering import Offer
 from flock.agent.pages import pages
 from flock.agent.parts import Parts, assemble
 from flock.agent.policies import Policies
@@ -85,7 +85,7 @@ class Agent:
         self._followed = asyncio.Event()  # the source's changes are taken in
         self._serving = Serving(self._readiness, ServingFile(settings.run_dir))
         socket = settings.run_dir / "flock.sock"
-        self._offer = Offer(
+        self._conflist = Conflist(
             conf_dir=settings.cni_conf_dir, bin_dir=settings.cni_bin_dir, socket=socket, wait=settings.cni_wait
         )
         self._rpc = RpcServer(
@@ -111,8 +111,8 @@ class Agent:
         degraded_by(lambda: self._routing.problem)
         degraded_by(lambda: self._routing.bird_problem if self._view.speaks else "")
         degraded_by(lambda: self._routing.import_problem)
-        degraded_by(lambda: self._offer.problem)
-        degraded_by(lambda: self._offer.failing)
+        degraded_by(lambda: self._conflist.problem)
+        degraded_by(lambda: self._conflist.failing)
         degraded_by(lambda: "; ".join((*self._failed.values(), *self._supervisor.problems)))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -193,7 +193,7 @@ class Agent:
             "neighbours": parts.neighbours.run,
             "limiting": parts.connection_limit.run,
         }
-        runs |= {"serving": self._serving.run, "conflist": self._offer.run}
+        runs |= {"serving": self._serving.run, "conflist": self._conflist.run}
         if reporter is not None:
             runs["reporting"] = reporter.run
         for name, run in runs.items():
@@ -267,7 +267,7 @@ class Agent:
         gc.collect()
         gc.freeze()  # what exists now lives as long as the agent: no need to look at it again and again
         log.info("ready node=%s", self._settings.node)
-        self._offer.begin()
+        self._conflist.begin()
 
     async def _next_change(self) -> None:
         """Of what the source knows; or RETRY later, for what nobody tells."""

@@ -29,7 +29,7 @@ CHANGES = (
 )  # fmt: skip
 
 
-class Offer(Reconciler):
+class Conflist(Reconciler):
     """`conf_dir` None: there is nothing to keep.  `problem`: why the file is not as it has to be; `failing`: which
     chained plugin keeps the node from being ready."""
 
