@@ -107,7 +107,8 @@ def test_a_drain_that_the_kernel_refuses_is_an_error_and_tried_again(tmp_path: P
         announcer = WithoutClaims(
             attachments=parts,
             source=parts,
-            view=parts,
+            configured=parts,
+            preparing=parts,
             departure=parts,
             kernel=kernel,
             state_dir=tmp_path,  # type: ignore[arg-type]

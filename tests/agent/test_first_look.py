@@ -14,6 +14,7 @@ import pytest
 from anycasting import ANYCAST, announced, anycast_pod, granting, route_changes
 from looking import flockctl, settle
 
+from flock.agent.aggregates import Aggregates
 from flock.agent.healing import Healer
 from flock.core.errors import KernelRefused
 from flock.core.model import Allocation
@@ -108,16 +109,14 @@ def test_a_prefix_whose_blackhole_is_refused_keeps_no_pod_waiting() -> None:
         half_rebuilt=list,
     )
 
-    async def nothing() -> None: ...
-
-    view: Any = SimpleNamespace(
-        config=True, kernel_problem="", aggregates=(ip_network("192.0.2.0/24"),), announced=lambda _: (),
-        retire=lambda _: None, drop_empty=lambda _: None, refresh=nothing,
-    )  # fmt: skip
+    configured: Any = SimpleNamespace(
+        config=SimpleNamespace(aggregates=(ip_network("192.0.2.0/24"),)), subscribe=lambda _: None
+    )
+    preparing: Any = SimpleNamespace(trigger=lambda: None)
 
     async def story() -> None:
         kernel = RefusingBlackholes()
-        healer = Healer(attachments=attachments, kernel=kernel, view=view)
+        healer = Healer(attachments=attachments, kernel=kernel, aggregates=Aggregates(configured), preparing=preparing)
         await healer.reconcile()
         assert "add a route" in kernel.applied, "the pod's route is repaired"
         assert "192.0.2.0/24" in healer.problem and "not now" in healer.problem

@@ -27,8 +27,8 @@ class Cluster:
     def __init__(self, source: ManifestSource, folder: Path, state: Path) -> None:
         self._source, self._folder = source, folder
         self.index = PolicyIndex()
-        view: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
-        self.intake = Intake(source, self.index, view=view, state_dir=state)
+        believed: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
+        self.intake = Intake(source, self.index, configured=believed, preparing=believed, state_dir=state)
         for policy in range(GROUPS // 250):
             self.policy(f"policy{policy}", unlike=str(policy))
         for name in map(str, range(PODS)):

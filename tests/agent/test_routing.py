@@ -41,11 +41,11 @@ class Place:
         self.run_dir, self.netns = node.run_dir, node.netns
         self.directory = node.directory / "bird"
         self.conf = self.directory / "bird.conf"
-        self.view: Any = SimpleNamespace(facts=NodeFacts(node="n1"), config=None, effective_config=None)
+        self.known: Any = SimpleNamespace(facts=NodeFacts(node="n1"), config=None, announced_config=None)
         self._bird: subprocess.Popen[bytes] | None = None
 
     def configure(self, **peer: Any) -> None:
-        self.view.config = self.view.effective_config = configured(**peer)
+        self.known.config = self.known.announced_config = configured(**peer)
 
     def start_bird(self) -> None:
         command = ["bird", "-f", "-R", "-c", str(self.conf), "-s", str(self.run_dir / "bird.ctl")]
@@ -61,7 +61,15 @@ class Place:
 
     def routing(self) -> Routing:
         source: Any = SimpleNamespace()
-        return Routing(view=self.view, source=source, bird_dir=self.directory, run_dir=self.run_dir)
+        known = self.known
+        return Routing(
+            configured=known,
+            aggregates=known,
+            preparing=known,
+            source=source,
+            bird_dir=self.directory,
+            run_dir=self.run_dir,
+        )
 
     def run(self, story: Callable[[Routing], Awaitable[None]]) -> None:
         async def within() -> None:

@@ -27,13 +27,14 @@ def with_rules_in_force(ground: Playground, directory: Path, scenario: Scenario)
     source: Any = SimpleNamespace(
         namespaces={}, network_policies={}, cluster_pods={}, pods={}, requires_pods=False, drain_changes=set
     )
-    view: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
+    believed: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
 
     async def whole() -> None:
         kept = Policies(
             source=source,
             allocations=list,
-            view=view,
+            configured=believed,
+            preparing=believed,
             happened=Happened(),
             state_dir=directory,
             strict=False,

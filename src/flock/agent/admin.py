@@ -26,7 +26,9 @@ class Admin:
     def __init__(self, parts: Parts) -> None:
         self._happened = parts.happened
         self._readiness = parts.readiness
-        self._view = parts.view
+        self._configured = parts.configured
+        self._preparing = parts.preparing
+        self._aggregates = parts.aggregates
         self._source = parts.source
         self._attachments = parts.attachments
         self._ipam = parts.ipam
@@ -57,14 +59,14 @@ class Admin:
     async def status(self, _: Request) -> dict[str, Any]:
         entries = self._attachments.store.entries.values()
         return {
-            **base_status(self._view.node, self._readiness),
-            "mtu": self._view.mtu,
+            **base_status(self._configured.node, self._readiness),
+            "mtu": self._preparing.mtu,
             "pods": {
                 "committed": sum(a.state == "committed" for a in entries),
                 "pending": sum(a.state == "pending" for a in entries),
                 "dead": len(self._healer.dead),
             },
-            "pools": [use._asdict() for use in self._ipam.use(self._view.aggregates, time.time())],
+            "pools": [use._asdict() for use in self._ipam.use(self._aggregates.networks, time.time())],
             "problems": [
                 *({"where": p.where, "message": p.message} for p in self._source.problems),
                 *({"where": where, "message": message} for where, message in self._policies.problems.items()),
@@ -123,17 +125,17 @@ class Admin:
 
     async def config(self, _: Request) -> dict[str, Any]:
         """The configuration in force and who said what."""
-        layers = self._view.layers
+        layers = self._configured.layers
         return {
-            "node": self._view.node,
-            "problem": self._view.config_problem,
+            "node": self._configured.node,
+            "problem": self._configured.problem,
             "spec": layers.raw["spec"] if layers else None,
             "origins": layers.origins if layers else {},
         }
 
     async def policy_why(self, request: Request) -> dict[str, Any]:
         source, destination, port = _parameters(request, "source", "destination", "port/protocol")
-        return self._policies.why(source, destination, port, node_addresses=self._view.facts.own)
+        return self._policies.why(source, destination, port, node_addresses=self._preparing.facts.own)
 
     async def policy_show(self, request: Request) -> dict[str, Any]:
         (pod,) = _parameters(request, "pod")

@@ -11,28 +11,28 @@ import contextlib
 import gc
 import logging
 import os
-import time
 from typing import TYPE_CHECKING
 
 from flock.agent.admin import Admin, base_status
 from flock.agent.adopting import adopt
+from flock.agent.aggregates import Aggregates
 from flock.agent.attachments import Attachments
+from flock.agent.configured import Configured
 from flock.agent.conflist import Conflist
 from flock.agent.flags import Settings
 from flock.agent.happened import Happened
 from flock.agent.locks import alone_in
 from flock.agent.metrics import Metrics, told
-from flock.agent.nodeview import NodeView
 from flock.agent.pages import pages
 from flock.agent.parts import Parts, assemble
 from flock.agent.policies import Policies
+from flock.agent.preparing import Preparing
 from flock.agent.readiness import Readiness
 from flock.agent.routing import Routing
 from flock.agent.serving import Serving
 from flock.agent.verbs import PATIENCE, Verbs
 from flock.core.cni import Request
 from flock.core.errors import Code, FlockError, TryAgain
-from flock.core.ipam import Ipam
 from flock.edge.deferred_dels import DeferredDels
 from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
@@ -67,11 +67,21 @@ class Agent:
         self._store_problem = "the state file is not loaded yet"
         self._deferred = DeferredDels(settings.run_dir)
         self._kernel = Kernel(sysctl=settings.sysctl_dir)
-        self._view = NodeView(node=settings.node, source=source, kernel=self._kernel)
-        self._routing = Routing(view=self._view, source=source, bird_dir=settings.bird_dir, run_dir=settings.run_dir)
+        self._configured = Configured(node=settings.node, source=source)
+        self._aggregates = Aggregates(self._configured)
+        self._preparing = Preparing(configured=self._configured, kernel=self._kernel)
+        self._routing = Routing(
+            configured=self._configured,
+            aggregates=self._aggregates,
+            preparing=self._preparing,
+            source=source,
+            bird_dir=settings.bird_dir,
+            run_dir=settings.run_dir,
+        )
         self._policies = Policies(
             source=source,
-            view=self._view,
+            configured=self._configured,
+            preparing=self._preparing,
             happened=self._happened,
             allocations=lambda: self._store.entries.values(),
             state_dir=settings.state_dir,
@@ -100,16 +110,16 @@ class Agent:
         requires, degraded_by = self._readiness.requires, self._readiness.degraded_by
         requires(lambda: self._store_problem)
         requires(self._source_problem)
-        requires(self._config_problem)
-        requires(lambda: self._view.kernel_problem, pods_suffer=True)
+        requires(lambda: self._configured.missing)
+        requires(lambda: self._preparing.problem, pods_suffer=True)
         requires(lambda: "" if self._policies.begun else self._policies.problem)
         requires(lambda: self._policies.problem if self._policies.begun else "", pods_suffer=True)
         requires(lambda: "" if self._healed else "the first look at the kernel is not over yet")
-        degraded_by(lambda: self._view.config_problem if self._view.config else "")
+        degraded_by(lambda: self._configured.problem if self._configured.config else "")
         degraded_by(lambda: self._store.last_error)
         degraded_by(lambda: self._kernel.stuck)
         degraded_by(lambda: self._routing.problem)
-        degraded_by(lambda: self._routing.bird_problem if self._view.speaks else "")
+        degraded_by(lambda: self._routing.bird_problem if self._configured.speaks else "")
         degraded_by(lambda: self._routing.import_problem)
         degraded_by(lambda: self._conflist.problem)
         degraded_by(lambda: self._conflist.failing)
@@ -163,7 +173,9 @@ class Agent:
             happened=self._happened,
             readiness=self._readiness,
             source=self._source,
-            view=self._view,
+            configured=self._configured,
+            preparing=self._preparing,
+            aggregates=self._aggregates,
             store=self._store,
             kernel=self._kernel,
             policies=self._policies,
@@ -174,7 +186,7 @@ class Agent:
         self._readiness.degraded_by(lambda: parts.healer.unrecorded_problem)
         self._readiness.degraded_by(lambda: parts.announcer.problem)
         self._readiness.degraded_by(lambda: parts.departure.problem)
-        self._readiness.degraded_by(lambda: _full_pools(parts.ipam, parts.view))
+        self._readiness.degraded_by(lambda: parts.full_pools)
         self._readiness.degraded_by(lambda: parts.neighbours.harm.ipvs)
         self._readiness.degraded_by(lambda: parts.neighbours.harm.masquerade)
         self._readiness.degraded_by(lambda: parts.connection_limit.restricted)
@@ -186,6 +198,7 @@ class Agent:
         runs = {
             "routing": parts.routing.run,
             "source": self._follow_source,
+            "preparing": parts.preparing.run,
             "healing": lambda: self._heal(parts),
             "announcing": parts.announcer.run,
             "departure": parts.departure.run,
@@ -241,7 +254,7 @@ class Agent:
     async def _follow_source(self) -> None:
         while True:
             self._changed.clear()
-            await self._view.take_in()
+            self._configured.take_in()
             if self._source.network_policies:
                 self._source.watch_cluster_pods()
             self._followed.set()
@@ -257,6 +270,7 @@ class Agent:
         succeeded, what an earlier life announced and enforced stays as it is."""
         while not await self._enforce():
             await self._next_change()
+        await self._preparing.reconcile()  # some of its switches are there only now that rules are in force
         await parts.healer.reconcile()
         while not parts.healer.looked:
             await self._next_change()
@@ -278,7 +292,10 @@ class Agent:
 
     async def _enforce(self) -> bool:
         """Rules first: a link that is healed may carry packets at once."""
-        if self._view.config is None or not self._source.complete:
+        if self._configured.config is None or not self._source.complete:
+            return False
+        await self._preparing.reconcile()
+        if not self._preparing.looked:  # what pods may have depends on the node's own addresses
             return False
         try:
             await self._policies.begin()
@@ -314,14 +331,3 @@ class Agent:
             return ""
         said = "; ".join(f"{p.where}: {p.message}" for p in self._source.problems)
         return f"the first listing is not complete{': ' + said if said else ''}"
-
-    def _config_problem(self) -> str:
-        if self._view.config is not None:
-            return ""
-        return self._view.config_problem or f"no NodeConfig named {self._settings.node}"
-
-
-def _full_pools(ipam: Ipam, view: NodeView) -> str:
-    """Not a reason to report the node as unable: kubelet would evict the pods that fill it."""
-    full = [use.cidr for use in ipam.use(view.config.aggregates if view.config else (), time.time()) if use.full]
-    return f"no free address in {', '.join(full)}" if full else ""

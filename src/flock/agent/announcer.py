@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from flock.agent.attachments import Attachments
+from flock.agent.configured import Configured
 from flock.agent.departure import Departure
-from flock.agent.nodeview import NodeView
+from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.announcing import Claim, Via, claims, desired, leaving
 from flock.core.errors import KernelRefused
@@ -43,7 +44,8 @@ class Announcer(Reconciler):
         *,
         attachments: Attachments,
         source: Source,
-        view: NodeView,
+        configured: Configured,
+        preparing: Preparing,
         kernel: Kernel,
         departure: Departure,
         state_dir: Path,
@@ -51,7 +53,8 @@ class Announcer(Reconciler):
         super().__init__(log, "could not announce", pauses=(RETRY, RETRY))
         self._attachments = attachments
         self._source = source
-        self._view = view
+        self._configured = configured
+        self._preparing = preparing
         self._kernel = kernel
         self._departure = departure
         self._marker = state_dir / DRAINED
@@ -123,7 +126,8 @@ class Announcer(Reconciler):
 
     def claims(self) -> list[Claim]:
         present = set(self._attachments.links.values())
-        self._rights = Rights(self._view.config, self._view.facts, self._source.namespaces, before=self._rights)
+        config, facts = self._configured.config, self._preparing.facts
+        self._rights = Rights(config, facts, self._source.namespaces, before=self._rights)
         return claims(
             self._attachments.store.entries.values(),
             self._source.pods,
@@ -165,7 +169,7 @@ class Announcer(Reconciler):
             return "the node is going down"
         if self._marker.exists():
             return "the node is drained (flockctl undrain restores it)"
-        node, config = self._source.node, self._view.config
+        node, config = self._source.node, self._configured.config
         if node is not None and node.cordoned and config is not None and config.anycast.withdraw_on_cordon:
             return "the node is cordoned"
         return ""

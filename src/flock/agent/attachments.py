@@ -18,10 +18,11 @@ from ipaddress import ip_address
 
 import msgspec
 
+from flock.agent.aggregates import Aggregates
 from flock.agent.locks import KeyedLocks
-from flock.agent.nodeview import NodeView
 from flock.agent.podinfo import PodInfo
 from flock.agent.policies import Policies
+from flock.agent.preparing import Preparing
 from flock.core.claims import Named, excess
 from flock.core.errors import AddressInUse, AnotherNamespaces, Code, FlockError, TooManyClaims, TryAgain
 from flock.core.faults import Point, faults
@@ -50,12 +51,22 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attachments:
-    def __init__(self, *, store: Store, ipam: Ipam, kernel: Kernel, view: NodeView, policies: Policies) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        ipam: Ipam,
+        kernel: Kernel,
+        preparing: Preparing,
+        aggregates: Aggregates,
+        policies: Policies,
+    ) -> None:
         self.store = store
         self.locks = KeyedLocks()
         self._ipam = ipam
         self._kernel = kernel
-        self._view = view
+        self._preparing = preparing
+        self._aggregates = aggregates
         self._policies = policies
         self._names: dict[str, str] = {host_name(a): a.container_id for a in store.entries.values()}
         # Links of committed pods by index.  A detachment takes its link out first, so events about a link that is
@@ -130,7 +141,7 @@ class Attachments:
             network=asked.network,
             host_interface=host_name(known),
             mac=format_mac(pod_mac(known.container_id)),
-            mtu=self._view.mtu,
+            mtu=self._preparing.mtu,
             state="pending",
         )
         return await self._set_up(allocation, None)
@@ -188,7 +199,7 @@ class Attachments:
             ifname=asked.ifname,
             host_interface=self._name_for(cid),
             mac=format_mac(pod_mac(cid)),
-            mtu=self._view.mtu,
+            mtu=pod.mtu,
             annotations=dict(pod.annotations),
         )
 
@@ -244,7 +255,7 @@ class Attachments:
         faults.reach(Point.ADD_RULES)
         link = await self._kernel.attach(
             pending,
-            announced=self._view.announced(pending),
+            announced=self._aggregates.uncovered(pending),
             claimed=lambda name: self._names.get(name, cid) != cid,
         )
         committed = msgspec.structs.replace(pending, state="committed", netns_id=link.netns_id)

@@ -9,8 +9,8 @@ from ipaddress import ip_address, ip_interface
 from flock.agent.announcer import Announcer
 from flock.agent.attachments import Attachments
 from flock.agent.healing import Healer
-from flock.agent.nodeview import NodeView
 from flock.agent.policies import Policies
+from flock.agent.preparing import Preparing
 from flock.agent.rulecheck import rule_differences
 from flock.core.cni import PrevResult, Request, gateway
 from flock.core.model import Allocation
@@ -31,7 +31,7 @@ class Checker:
         kernel: Kernel,
         policies: Policies,
         source: Source,
-        view: NodeView,
+        preparing: Preparing,
     ) -> None:
         self._attachments = attachments
         self._announcer = announcer
@@ -39,7 +39,7 @@ class Checker:
         self._kernel = kernel
         self._policies = policies
         self._source = source
-        self._view = view
+        self._preparing = preparing
 
     async def check(self, known: Allocation, request: Request, prev: PrevResult | None) -> list[str]:
         """Every difference, each naming the item; empty if there is none."""
@@ -53,14 +53,12 @@ class Checker:
             found += await self._kernel.pod_differences(known, request.netns)
         if known.anycast or known.addresses:
             found += [what for whose, what in await self._announcer.differences() if whose == known.container_id]
-        return found + await self._forwarding()
-
-    async def _forwarding(self) -> list[str]:
-        return [f"forwarding: {switch} is off" for switch in await self._view.forwarding_off()]
+        return found + await self._preparing.differences()
 
     async def repair(self) -> None:
         """Everything that can be repaired, at once; what cannot be is for `audit` to tell."""
         await self._attachments.resolve_pending()
+        await self._preparing.reconcile()
         await self._healer.repair_now()
         await self._policies.settled(repaired=True)
         await self._announcer.reconcile()
@@ -96,7 +94,7 @@ class Checker:
         for container_id, what in await self._announcer.differences():
             owner = by_container.get(container_id)
             rows.append(_row("loss", owner, what) if owner else _of_node("loss" if container_id else "leak", what))
-        rows += [_of_node("loss", what) for what in await self._forwarding()]
+        rows += [_of_node("loss", what) for what in await self._preparing.differences()]
         return rows + self._against_pods(by_container.values())
 
     def _against_pods(self, allocations: Iterable[Allocation]) -> list[dict[str, str]]:

@@ -13,13 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 
+from flock.agent.aggregates import Aggregates
 from flock.agent.attachments import Attachments
-from flock.agent.nodeview import NodeView
+from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.errors import FlockError, TryAgain
 from flock.core.model import Allocation
 from flock.core.naming import HOST_MAC, is_host_interface
-from flock.edge.kernel.compare import Difference, Kind, aggregate_differences, blackholed, compare, orphans
+from flock.edge.kernel.compare import Difference, Kind, compare, orphans
 from flock.edge.kernel.monitor import Event, Monitor
 from flock.edge.kernel.netns import netns_id
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed
@@ -33,18 +34,25 @@ SPACING = 1.0  # between passes that events ask for: a flood of them costs one p
 # Kubelet cleans up its old sandboxes within minutes of a boot; whatever is still there then was forgotten.
 GRACE = 600.0
 ORPHAN_OBSERVATIONS = 2
-ALWAYS = float("-inf")
 GONE = (errno.ENODEV, errno.ESRCH)  # what a repair is for may have gone meanwhile
 
 
 class Healer(Reconciler):
-    def __init__(self, *, attachments: Attachments, kernel: Kernel, view: NodeView, grace: float = GRACE) -> None:
+    def __init__(
+        self,
+        *,
+        attachments: Attachments,
+        kernel: Kernel,
+        aggregates: Aggregates,
+        preparing: Preparing,
+        grace: float = GRACE,
+    ) -> None:
         super().__init__(log, "healing failed", period=PERIOD, spacing=SPACING)
         self._attachments = attachments
         self._kernel = kernel
-        self._view = view
+        self._aggregates = aggregates
+        self._preparing = preparing
         self._grace = grace
-        self._node_due = ALWAYS  # when to look at the node's own addresses, networks and switches again
         self._pod_links: set[int] = set()  # every link of ours that was ever reported, by index
         self._orphans_seen: Counter[str] = Counter()
         self._dead_since: dict[str, float] = {}
@@ -75,11 +83,6 @@ class Healer(Reconciler):
 
     async def _reconcile(self) -> str:
         """One pass, of which the first needs rules in force."""
-        if self._view.kernel_problem or time.monotonic() >= self._node_due:
-            self._node_due = time.monotonic() + PERIOD
-            await self._view.refresh()
-        if self._view.kernel_problem:
-            self.look_again(SPACING)  # no event may tell when it has become possible
         try:
             return await self._pass(leftovers_after=ORPHAN_OBSERVATIONS)
         finally:
@@ -93,27 +96,23 @@ class Healer(Reconciler):
     async def differences(self) -> list[Difference]:
         """What a pass would find now, for people to look at."""
         observed = await self._kernel.observe()
-        aggregates = aggregate_differences(self._view.aggregates, observed)
-        return aggregates + self._losses(observed) + self._leftovers(observed)
+        return self._aggregates.differences(observed) + self._losses(observed) + self._leftovers(observed)
 
     async def repair_now(self) -> None:
         """A pass an operator asked for: leftovers go at the first sight."""
         if not self.looked:
             raise TryAgain("nothing is repaired before the rules are in force and the kernel was looked at")
-        await self._view.refresh()
         async with self._alone:  # two passes at once would count one sight as two observations
             self._tell(await self._pass(leftovers_after=1))
 
     async def _pass(self, *, leftovers_after: int) -> str:
         """What was refused; one refusal keeps nothing else waiting."""
         observed = await self._kernel.observe()
-        if not self.looked:
-            self._view.retire(blackholed(observed))
-            self.looked = True
+        self.looked = True
         self._attachments.note_links({link.index: name for name, link in observed.links.items()})
-        self._view.drop_empty(self._attachments.store.entries.values())
+        self._aggregates.take_stock(observed, self._attachments.store.entries.values())
         self._refusals = []
-        for difference in aggregate_differences(self._view.aggregates, observed):
+        for difference in self._aggregates.differences(observed):
             if await self._attempt(difference, self._kernel.apply(list(difference.repair), ignore=GONE)):
                 log.info("followed the NodeConfig %s", difference)
         await self._repair_losses(observed)
@@ -132,7 +131,7 @@ class Healer(Reconciler):
     # --- losses ---
 
     def _losses(self, observed: Observed) -> list[Difference]:
-        return compare(self._attachments.store.entries.values(), observed, announced=self._view.announced)
+        return compare(self._attachments.store.entries.values(), observed, announced=self._aggregates.uncovered)
 
     async def _repair_losses(self, observed: Observed) -> None:
         missing: dict[str, Difference] = {}
@@ -153,7 +152,7 @@ class Healer(Reconciler):
         if not await self._attempt(difference, self._mend(difference)):
             return
         if difference.kind in (Kind.LINK, Kind.SWITCH):
-            self._node_due = ALWAYS  # who switched a link off may do so for all
+            self._preparing.trigger()  # who switched a link off may do so for all
         self.repairs[difference.kind] += 1
         log.warning("repaired %s", difference)
 
@@ -225,8 +224,7 @@ class Healer(Reconciler):
         elif event.protocol in OUR_PROTOCOLS:
             self.trigger()
         elif event.kind in (w.RTM_NEWLINK, w.RTM_NEWADDR, w.RTM_DELADDR):
-            self._node_due = ALWAYS  # the node's own addresses, networks or uplinks
-            self.trigger()
+            self._preparing.trigger()  # the node's own addresses, networks or uplinks
         if event.kind == w.RTM_DELLINK:
             self._pod_links.discard(event.index)
             self._attachments.links.pop(event.index, None)

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from flock.agent.configured import Configured
 from flock.agent.lastgood_policies import LastGoodPolicies, same_object
-from flock.agent.nodeview import NodeView
+from flock.agent.preparing import Preparing
 from flock.core.policy import budget
 from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.index import PolicyIndex
@@ -29,10 +30,12 @@ UNNOTICED = 64  # of the latter make no transaction longer, and are not charged:
 
 
 class Intake:
-    def __init__(self, source: Source, index: PolicyIndex, *, view: NodeView, state_dir: Path) -> None:
+    def __init__(
+        self, source: Source, index: PolicyIndex, *, configured: Configured, preparing: Preparing, state_dir: Path
+    ) -> None:
         self._source = source
         self._index = index
-        self._view = view
+        self._configured, self._preparing = configured, preparing
         self._vouching = Vouching()
         self._last_good = LastGoodPolicies(state_dir)
         self._pacing = Pacing(time.monotonic)
@@ -50,7 +53,7 @@ class Intake:
 
     def take_changes(self) -> dict[str, int]:
         """The namespaces of which something was taken in that costs time, with how much: to be charged for it."""
-        self._take_pods(self._vouching.configure(self._view.config, self._view.facts))
+        self._take_pods(self._vouching.configure(self._configured.config, self._preparing.facts))
         changes = self._source.drain_changes()
         self._take(change for change in changes if change[0] == "Namespace")
         changes.update(("NetworkPolicy", *key) for key in self._index.again)

@@ -16,7 +16,7 @@ import logging
 import time
 from pathlib import Path
 
-from flock.agent.nodeview import NodeView
+from flock.agent.configured import Configured
 from flock.agent.policies import Policies
 from flock.agent.reconciling import Reconciler
 from flock.edge.nft.connections import opened_by_number
@@ -32,10 +32,10 @@ ENOUGH = 0.9  # of what it may have: below this a pod is let go on
 class ConnectionLimit(Reconciler):
     """What the kernel refuses is shown where the rules are."""
 
-    def __init__(self, *, policies: Policies, view: NodeView, sysctl: Path) -> None:
+    def __init__(self, *, policies: Policies, configured: Configured, sysctl: Path) -> None:
         super().__init__(log, "could not limit connections", minor=True, period=PERIOD, pauses=(PERIOD, PERIOD))
         self._policies = policies
-        self._view = view
+        self._configured = configured
         self._netfilter = sysctl / "netfilter"
         self.overfull: dict[str, int] = {}  # connections of pods that open no further ones, by interface
         self._counted_at = float("-inf")
@@ -84,7 +84,7 @@ class ConnectionLimit(Reconciler):
         await self._policies.limit(overfull.keys())
 
     def _limit(self) -> int:
-        config = self._view.config
+        config = self._configured.config
         configured = config.limits.connections_per_pod if config else None
         return self._read("nf_conntrack_max") // 2 if configured is None else configured
 

@@ -29,7 +29,9 @@ def told(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
     announcer, policies, neighbours = parts.announcer, parts.policies, parts.neighbours
 
     def pools(what: str) -> Samples:
-        return [({"cidr": use.cidr}, getattr(use, what)) for use in parts.ipam.use(parts.view.aggregates, time.time())]
+        return [
+            ({"cidr": use.cidr}, getattr(use, what)) for use in parts.ipam.use(parts.aggregates.networks, time.time())
+        ]
 
     def allocations() -> Samples:
         states = Counter(a.state for a in parts.attachments.store.entries.values())

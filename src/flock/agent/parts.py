@@ -1,19 +1,22 @@
 """What the agent is made of once its store is loaded, in one place for whoever needs to ask around."""
 
 import random
+import time
 from dataclasses import dataclass
 
+from flock.agent.aggregates import Aggregates
 from flock.agent.announcer import Announcer
 from flock.agent.attachments import Attachments
 from flock.agent.checking import Checker
+from flock.agent.configured import Configured
 from flock.agent.departure import Departure
 from flock.agent.flags import Settings
 from flock.agent.happened import Happened
 from flock.agent.healing import Healer
 from flock.agent.limiting import ConnectionLimit
 from flock.agent.neighbours import Neighbours
-from flock.agent.nodeview import NodeView
 from flock.agent.policies import Policies
+from flock.agent.preparing import Preparing
 from flock.agent.readiness import Readiness
 from flock.agent.routing import Routing
 from flock.core.ipam import Ipam
@@ -31,7 +34,9 @@ class Parts:
     happened: Happened
     readiness: Readiness
     source: Source
-    view: NodeView
+    configured: Configured
+    preparing: Preparing
+    aggregates: Aggregates
     ipam: Ipam
     attachments: Attachments
     policies: Policies
@@ -43,6 +48,13 @@ class Parts:
     neighbours: Neighbours
     connection_limit: ConnectionLimit
 
+    @property
+    def full_pools(self) -> str:
+        """Not a reason to report the node as unable: kubelet would evict the pods that fill it."""
+        networks = self.configured.config.aggregates if self.configured.config else ()
+        full = [use.cidr for use in self.ipam.use(networks, time.time()) if use.full]
+        return f"no free address in {', '.join(full)}" if full else ""
+
 
 def assemble(
     settings: Settings,
@@ -50,7 +62,9 @@ def assemble(
     happened: Happened,
     readiness: Readiness,
     source: Source,
-    view: NodeView,
+    configured: Configured,
+    preparing: Preparing,
+    aggregates: Aggregates,
     store: Store,
     kernel: Kernel,
     policies: Policies,
@@ -62,17 +76,22 @@ def assemble(
 
     def spare_granted() -> None:
         """Pools give out nothing that the configuration in force keeps for somebody."""
-        ipam.set_aside(set_aside(view.config) if view.config else ())
+        ipam.set_aside(set_aside(configured.config) if configured.config else ())
 
     spare_granted()
-    attachments = Attachments(store=store, ipam=ipam, kernel=kernel, view=view, policies=policies)
+    attachments = Attachments(
+        store=store, ipam=ipam, kernel=kernel, preparing=preparing, aggregates=aggregates, policies=policies
+    )
     policies.interface_name = lambda index: attachments.links.get(index, str(index))
-    healer = Healer(attachments=attachments, kernel=kernel, view=view, grace=settings.grace)
+    healer = Healer(
+        attachments=attachments, kernel=kernel, aggregates=aggregates, preparing=preparing, grace=settings.grace
+    )
     departure = Departure(source=source, units=HostUnits(settings.units_dir), bird_room=settings.run_dir / room.ROOM)
     announcer = Announcer(
         attachments=attachments,
         source=source,
-        view=view,
+        configured=configured,
+        preparing=preparing,
         kernel=kernel,
         departure=departure,
         state_dir=settings.state_dir,
@@ -82,7 +101,7 @@ def assemble(
         """A pod came or went: announce what it carries, let go of a retired aggregate it was the last in."""
         if allocation.anycast or allocation.addresses:
             announcer.trigger()
-        if view.effective_config is not view.config:
+        if aggregates.retired:
             healer.trigger()
 
     attachments.subscribe(settled)
@@ -90,22 +109,21 @@ def assemble(
     source.subscribe(departure.trigger)
     source.subscribe(announcer.trigger)
     source.subscribe(policies.trigger)
-    neighbours = Neighbours(view)
-    for listener in (
-        spare_granted,
-        healer.trigger,
-        announcer.trigger,
-        routing.trigger,
-        policies.trigger,
-        neighbours.trigger,
-    ):
-        view.subscribe(listener)
+    neighbours = Neighbours(aggregates)
+    configured.subscribe(spare_granted)
+    for reads_configuration_and_addresses in (announcer.trigger, policies.trigger, routing.trigger):
+        configured.subscribe(reads_configuration_and_addresses)
+        preparing.subscribe(reads_configuration_and_addresses)
+    for reads_aggregates in (healer.trigger, routing.trigger, neighbours.trigger):
+        aggregates.subscribe(reads_aggregates)
     healer.subscribe(announcer.trigger)
     return Parts(
         happened=happened,
         readiness=readiness,
         source=source,
-        view=view,
+        configured=configured,
+        preparing=preparing,
+        aggregates=aggregates,
         ipam=ipam,
         attachments=attachments,
         policies=policies,
@@ -120,8 +138,8 @@ def assemble(
             kernel=kernel,
             policies=policies,
             source=source,
-            view=view,
+            preparing=preparing,
         ),
         neighbours=neighbours,
-        connection_limit=ConnectionLimit(policies=policies, view=view, sysctl=settings.sysctl_dir),
+        connection_limit=ConnectionLimit(policies=policies, configured=configured, sysctl=settings.sysctl_dir),
     )

@@ -10,14 +10,14 @@ from ipaddress import IPv6Network
 
 import msgspec
 
+from flock.agent.preparing import Prepared
 from flock.core.annotations import ADDRESSES, ANYCAST, own_annotations
 from flock.core.claims import Named
 from flock.core.cniargs import CniArgs
 from flock.core.embed import Field, Misfit, app_name, embed, image_ref, resolve_ip_algo
 from flock.core.errors import NotGranted, TryAgain
-from flock.core.facts import NodeFacts
 from flock.core.model import NO_MAP, Pod
-from flock.core.nodeconfig import Kind, Limits, NodeConfig, right
+from flock.core.nodeconfig import Kind, Limits, right
 from flock.core.podrequest import Address, PodRequest, parse_annotations
 from flock.edge.source import Source
 
@@ -37,6 +37,7 @@ class PodInfo(msgspec.Struct, frozen=True, kw_only=True):
     ip_algo: tuple[Field, ...]
     app: str
     image: str
+    mtu: int
     object: Pod | None
 
     def compose(self, prefix: IPv6Network, container_id: str) -> int | None:
@@ -60,13 +61,13 @@ class PodInfo(msgspec.Struct, frozen=True, kw_only=True):
 async def learn(
     *,
     source: Source,
-    config: NodeConfig,
-    facts: NodeFacts,
+    node: Prepared,
     args: CniArgs,
     annotations: Mapping[str, str] | None,
     needs_labels: bool,
 ) -> PodInfo:
     """Raises AnnotationError or NotGranted for what the pod's owner can fix, TryAgain for what time may."""
+    config = node.config
     pod = await _find(source, args, annotations, config.annotations, needs_labels=needs_labels)
     if annotations is None:
         annotations = pod.annotations if pod else NO_MAP
@@ -77,7 +78,7 @@ async def learn(
         cidr6=config.cidr6,
         cidr4=config.cidr4,
     )
-    named = _named(request, config=config, facts=facts, labels=_namespace_labels(source, args.namespace))
+    named = _named(request, node=node, labels=_namespace_labels(source, args.namespace))
     ip_algo, warnings = resolve_ip_algo(annotations, config.annotations)
     for warning in (*request.warnings, *warnings):
         log.warning("pod=%s/%s %s", args.namespace, args.name, warning)
@@ -92,6 +93,7 @@ async def learn(
         ip_algo=ip_algo,
         app=app_name(pod) if pod else args.name,
         image=image_ref(pod) if pod else "",
+        mtu=node.mtu,
         object=pod,
     )
 
@@ -123,9 +125,7 @@ def _namespace_labels(source: Source, namespace: str) -> Mapping[str, str]:
     return known.labels if known else NO_MAP
 
 
-def _named(
-    request: PodRequest, *, config: NodeConfig, facts: NodeFacts, labels: Mapping[str, str]
-) -> tuple[Named, ...]:
+def _named(request: PodRequest, *, node: Prepared, labels: Mapping[str, str]) -> tuple[Named, ...]:
     """Raises NotGranted for the first address the namespace may not have."""
     if not request.anycast and not request.addresses:
         return ()
@@ -133,11 +133,11 @@ def _named(
         ("addresses", ADDRESSES, request.addresses),
         ("anycast", ANYCAST, request.anycast),
     ]
-    forbidden = facts.forbidden
+    forbidden = node.facts.forbidden
     found = []
     for kind, field, addresses in asked:
         for address in addresses:
-            by = right(config, kind=kind, address=address, namespace_labels=labels, forbidden=forbidden)
+            by = right(node.config, kind=kind, address=address, namespace_labels=labels, forbidden=forbidden)
             if by.refusal:
                 raise NotGranted(field, by.refusal, details="ask whoever runs the cluster's NodeConfigs")
             found.append(Named(kind=kind, address=address, granted=by.granted, pool=by.pool))

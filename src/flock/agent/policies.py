@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
+from flock.agent.configured import Configured
 from flock.agent.drops import HeardDrops
 from flock.agent.happened import Happened
 from flock.agent.intake import Intake
-from flock.agent.nodeview import NodeView
+from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.agent.settling import Settling
 from flock.core.errors import FlockError, KernelRefused
@@ -51,7 +52,8 @@ class Policies(Reconciler):
         self,
         *,
         source: Source,
-        view: NodeView,
+        configured: Configured,
+        preparing: Preparing,
         happened: Happened,
         allocations: Callable[[], Iterable[Allocation]],
         state_dir: Path,
@@ -68,7 +70,7 @@ class Policies(Reconciler):
         self._source = source
         self._allocations = allocations
         self._strict, self._antispoofing = strict, antispoofing
-        self._intake = Intake(source, self.index, view=view, state_dir=state_dir)
+        self._intake = Intake(source, self.index, configured=configured, preparing=preparing, state_dir=state_dir)
         self._rules: Ruleset | None = None
         self._nft: Nft | None = None
         self._first = asyncio.Event()

@@ -10,6 +10,7 @@ Its reason is logged once, however often it is met again, and is `problem` for a
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from flock.core.errors import FlockError
 
@@ -63,9 +64,12 @@ class Reconciler(ABC):
             await self.reconcile()
             await asyncio.sleep(self._spacing)
 
-    async def reconcile(self) -> bool:
-        """One run, alone.  False if not all could be done: it is tried again."""
+    async def reconcile(self, *, unless: Callable[[], bool] = lambda: False) -> bool:
+        """One run, alone.  False if not all could be done: it is tried again.  `unless` somebody else's run, for which
+        this one had to wait, has made it needless."""
         async with self._alone:
+            if unless():
+                return True
             self._triggered.clear()
             self._forget_timer()
             try:

@@ -43,7 +43,8 @@ class Reporter(Reconciler):
         super().__init__(log, "could not report", minor=True, period=LOOK_EVERY, pauses=(LOOK_EVERY, LOOK_EVERY))
         self._writer = writer
         self._readiness = parts.readiness
-        self._view = parts.view
+        self._configured = parts.configured
+        self._aggregates = parts.aggregates
         self._attachments = parts.attachments
         self._ipam = parts.ipam
         self._routing = parts.routing
@@ -75,7 +76,7 @@ class Reporter(Reconciler):
         return ""
 
     async def _tell_refusal(self) -> None:
-        problem = self._view.config_problem
+        problem = self._configured.problem
         if problem and problem != self._refused:
             own = (self._source.node_config or {}).get("metadata", {})
             await self._writer.config_event(reason="FlockConfigRefused", message=problem, uid=own.get("uid", ""))
@@ -109,7 +110,7 @@ class Reporter(Reconciler):
         """A NodeConfig that somebody deleted, and that was all there was, is not made anew: its loss is told."""
         given = FromNode.of(self._source.node)
         try:
-            layered = effective(self._view.node, given=given, templates=self._source.templates, own=None)
+            layered = effective(self._configured.node, given=given, templates=self._source.templates, own=None)
         except FieldError:
             return False
         return layered is not None and self._source.synced
@@ -118,9 +119,9 @@ class Reporter(Reconciler):
         report = self._readiness.report()
         sessions = self._routing.last_seen
         down = [str(s["peer"]) for s in sessions if not s["up"]]
-        pools = self._ipam.use(self._view.aggregates, time.time())
+        pools = self._ipam.use(self._aggregates.networks, time.time())
         full = [pool.cidr for pool in pools if pool.full]
-        no_bgp = not self._view.speaks
+        no_bgp = not self._configured.speaks
         conditions = [
             self._ready(report.ready, "; ".join(report.not_ready)),
             self._condition(
@@ -156,7 +157,7 @@ class Reporter(Reconciler):
 
     def _ready(self, ready: bool, problem: str) -> dict[str, str]:
         """A node that serves by the last good configuration is ready, and says so."""
-        refused = self._view.config_problem
+        refused = self._configured.problem
         condition = self._condition("Ready", ready, "LastGoodConfig" if refused else "Serving", "NotReady", problem)
         return condition | {"message": refused} if ready else condition
 

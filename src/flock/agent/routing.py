@@ -18,7 +18,9 @@ from typing import Any
 
 import msgspec
 
-from flock.agent.nodeview import NodeView
+from flock.agent.aggregates import Aggregates
+from flock.agent.configured import Configured
+from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_conf
 from flock.core.birdreplies import Session, protocol_names, sessions
@@ -38,9 +40,20 @@ _PROTOCOL = re.compile(r"^protocol \S+(?: v[23])? '?([^' {]+)'?", re.MULTILINE)
 
 
 class Routing(Reconciler):
-    def __init__(self, *, view: NodeView, source: Source, bird_dir: Path, run_dir: Path) -> None:
+    def __init__(
+        self,
+        *,
+        configured: Configured,
+        aggregates: Aggregates,
+        preparing: Preparing,
+        source: Source,
+        bird_dir: Path,
+        run_dir: Path,
+    ) -> None:
         super().__init__(log, "kept the old bird.conf", period=LOOK_AGAIN, pauses=(FIRST_RETRY, LOOK_AGAIN))
-        self._view = view
+        self._configured = configured
+        self._aggregates = aggregates
+        self._preparing = preparing
         self._source = source
         self._directory = bird_dir
         self._run_dir = run_dir
@@ -83,12 +96,12 @@ class Routing(Reconciler):
             self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             room.prepare(self._run_dir)
             self._written = conffile.read(self._directory)
-        config = self._view.effective_config
+        config = self._aggregates.announced_config
         if config is not None:
             secrets = await self._read_secrets(config.password_sources)
-            text = render_bird_conf(config, self._view.facts, secrets=secrets)
+            text = render_bird_conf(config, self._preparing.facts, secrets=secrets)
         else:
-            text = self._written or bootstrap_bird_conf(self._view.facts)
+            text = self._written or bootstrap_bird_conf(self._preparing.facts)
         if text == self._written:
             return False
         await asyncio.to_thread(conffile.write, self._directory, text, check=config is not None)
@@ -168,7 +181,7 @@ class Routing(Reconciler):
         """Sessions, named as the NodeConfig names them, and peers that BIRD does not know."""
         found = {session.name: session for session in await self.sessions()}
         rows: list[dict[str, Any]] = []
-        config = self._view.config
+        config = self._configured.config
         for peer in config.bgp.peers if config and config.bgp else ():
             session = found.pop(protocol_name(peer.name), None)
             row = {"peer": peer.name, "asn": peer.asn, "address": str(peer.address)}

@@ -12,7 +12,7 @@ from flock.agent.parts import Parts
 from flock.agent.podinfo import PodInfo, learn
 from flock.core.cni import IDENTIFIER, NetConf, Request, parse_net_conf, render_result
 from flock.core.cniargs import CniArgs, parse_cni_args
-from flock.core.errors import Code, FieldError, FlockError, TryAgain
+from flock.core.errors import Code, FieldError, FlockError
 from flock.core.model import Allocation
 from flock.edge.deferred_dels import DeferredDels
 from flock.edge.kernel.podlink import host_name
@@ -33,7 +33,7 @@ class Verbs:
     ) -> None:
         self._attachments = parts.attachments
         self._source = parts.source
-        self._view = parts.view
+        self._preparing = parts.preparing
         self._checker = parts.checker
         self._readiness = parts.readiness
         self._policies = parts.policies
@@ -66,13 +66,9 @@ class Verbs:
 
     async def _learn(self, conf: NetConf, args: CniArgs) -> PodInfo:
         self._source.refresh()
-        await self._view.take_in()
-        if self._view.config is None:
-            raise TryAgain(self._view.config_problem or f"no NodeConfig for node {self._view.node}")
         return await learn(
             source=self._source,
-            config=self._view.config,
-            facts=self._view.facts,
+            node=await self._preparing.prepared(),
             args=args,
             annotations=conf.pod_annotations,
             needs_labels=self._policies.undecided(args.namespace),

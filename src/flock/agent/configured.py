@@ -1,0 +1,65 @@
+"""Holds the configuration in force, and tells who follows it.  What is in force, `core/configuration.py` decides."""
+
+import logging
+from collections.abc import Callable
+
+from flock.core.configuration import Configuration, Inputs, decide
+from flock.core.nodeconfig import NodeConfig
+from flock.core.nodeconfig.layers import Effective, FromNode
+from flock.edge.source import Source
+
+log = logging.getLogger("node")
+
+
+class Configured:
+    def __init__(self, *, node: str, source: Source) -> None:
+        self.node = node
+        self._source = source
+        self._believed = Configuration()
+        self._seen: Inputs | None = None  # what it follows from
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def config(self) -> NodeConfig | None:
+        return self._believed.config
+
+    @property
+    def layers(self) -> Effective | None:
+        """Where its values came from."""
+        return self._believed.layers
+
+    @property
+    def problem(self) -> str:
+        """Why what was written last is not in force."""
+        return self._believed.problem
+
+    @property
+    def missing(self) -> str:
+        """Why nothing is in force; empty while something is."""
+        return "" if self.config else self.problem or f"no NodeConfig named {self.node}"
+
+    @property
+    def speaks(self) -> bool:
+        """Is BIRD expected to talk to anybody?"""
+        return self.config is not None and bool(self.config.bgp or self.config.ospf)
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """`listener` runs as soon as another configuration is in force."""
+        self._listeners.append(listener)
+
+    def take_in(self) -> None:
+        """Believe what the source says by now.  Cheap when that is what it said before."""
+        source = self._source
+        inputs = Inputs(given=FromNode.of(source.node), templates=tuple(source.templates), own=source.node_config)
+        if inputs == self._seen:
+            return
+        self._seen = inputs
+        before = self._believed
+        now = self._believed = decide(self.node, inputs, before=before)
+        if now.problem and now.problem != before.problem:
+            log.error("refused NodeConfig node=%s problem=%r last_good=%s", self.node, now.problem, bool(now.config))
+        if now.config is not None and now.config is not before.config:
+            cidrs = ",".join(map(str, now.config.aggregates)) or "-"
+            log.info("took NodeConfig node=%s cidrs=%s", self.node, cidrs)
+            for listener in self._listeners:
+                listener()
