@@ -143,6 +143,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("spec.anycast.allowed[0].prefixes", None, "is required"),
     ("spec.anycast.allowed[0].prefixes[0]", "2001:db8:53::1/64", "write 2001:db8:53::/64"),
     ("spec.anycast.allowed[0].prefixes[0]", "224.0.0.0/8", "is multicast"),
+    ("spec.anycast.allowed[0].prefixes[0]", "240.0.0.0/4", "is reserved for future use"),
+    ("spec.anycast.allowed[0].prefixes[0]", "::ffff:192.0.2.0/120", "is IPv4-mapped"),
     ("spec.addresses.allowed", [{}], "is required"),
     ("spec.anycast.allowed[0].namespaceSelector", "all", "must be a mapping"),
     ("spec.anycast.allowed[0].namespaceSelector.matchLabels", {"a": True}, "must both be strings"),

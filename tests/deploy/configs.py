@@ -29,6 +29,7 @@ FULL: dict[str, Any] = {
                 "allowLocalAS": 1,
                 "connectRetry": "5s",
                 "import": "default",
+                "importLimit": 10_000,
             },
             {"address": "fe80::1%eth0", "asn": 64600, "localAddress": "fe80::2", "ttlSecurity": True},
             {
@@ -56,7 +57,16 @@ FULL: dict[str, Any] = {
                     }
                 ],
             },
-            {"id": 1, "interfaces": [{"name": "eth1"}]},
+            {
+                "id": 1,
+                "interfaces": [
+                    {
+                        "name": "eth1",
+                        "authentication": {"passwordSecretRef": {"name": "ospf", "key": "eth1"}},
+                        "bfd": {"enabled": False, "multiplier": 5},
+                    }
+                ],
+            },
         ],
         "families": ["ipv6"],
         "import": "all",
@@ -77,7 +87,18 @@ FULL: dict[str, Any] = {
             },
         ],
     },
-    "addresses": {"allowed": []},
+    "addresses": {
+        "allowed": [
+            {
+                "prefixes": ["198.51.100.0/24"],
+                "namespaceSelector": {
+                    "matchLabels": {"fixed": ""},
+                    "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["lab"]}],
+                },
+            }
+        ]
+    },
+    "limits": {"claimsPerNamespace": 256, "poolPercentPerNamespace": 25, "connectionsPerPod": 65536},
 }
 
 # Whatever a field might be given by mistake, by another tool, or in an odd but correct spelling.
@@ -139,22 +160,26 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from paths(item, (*path, key))
 
 
-def put(spec: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    changed = copy.deepcopy(spec)
-    holder: Any = changed
-    for key in path[:-1]:
-        holder = holder[key]
-    holder[path[-1]] = copy.deepcopy(value)
+def at(spec: dict[str, Any], path: tuple[Any, ...]) -> Any:
+    found: Any = spec
+    for key in path:
+        found = found[key]
+    return found
+
+
+def put(spec: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """The specification with another value at a place; what is not on the way there is shared with the old one."""
+    key, *rest = path
+    changed = copy.copy(spec)
+    changed[key] = put(spec[key], tuple(rest), value) if rest else value
     return changed
 
 
-def without(spec: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
-    changed = copy.deepcopy(spec)
-    holder: Any = changed
-    for key in path[:-1]:
-        holder = holder[key]
-    del holder[path[-1]]
-    return changed
+def without(spec: Any, path: tuple[Any, ...]) -> Any:
+    *way, last = path
+    holder = copy.copy(at(spec, tuple(way)))
+    del holder[last]
+    return put(spec, tuple(way), holder) if way else holder
 
 
 def node_config(spec: dict[str, Any]) -> dict[str, Any]:

@@ -28,3 +28,8 @@ def reserved(address: IPv4Address | IPv6Address) -> str | None:
 def reserved_overlap(network: IPv4Network | IPv6Network) -> str | None:
     """A class the network contains, touches or lies in, with its prefix."""
     return next((f"{name} ({prefix})" for prefix, name in _CLASSES if prefix.overlaps(network)), None)
+
+
+def reserved_whole(network: IPv4Network | IPv6Network) -> str | None:
+    """What every address of the network is reserved for."""
+    return next((n for p, n in _CLASSES if p.overlaps(network) and p.prefixlen <= network.prefixlen), None)

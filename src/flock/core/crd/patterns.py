@@ -93,11 +93,12 @@ IPV4 = rf"({_OCTET}\.){{3}}{_OCTET}"
 IPV6 = _ipv6()
 LINK_LOCAL6 = f"[fF][eE][89abAB]{HEX}:"  # how an address in fe80::/10 begins
 
-# How addresses begin that no router and no pod can have (`flock.core.reserved`), in their usual spelling: what is
-# spelled otherwise is left to the agent.  fe80::/10 and 169.254.0.0/16 are apart, as a router may have such a one.
-RESERVED = (
-    rf"((0|127|22[4-9]|2[345][0-9])\.|[fF][fF]{HEX}{{2}}:|::(1|[fF]{{4}}:{_GROUP}:{_GROUP}|[fF]{{4}}:{IPV4})?(/|$))"
-)
+# Addresses that no router and no pod can have (`flock.core.reserved`), up to their end or a `/`: ::, ::1 and mapped
+# IPv4 in every spelling, as the rest of what is a valid address can only be zeros.  fe80::/10 and 169.254.0.0/16 are
+# apart, as a router may have such a one.
+_MAPPED = rf"([0:]*:[fF]{{4}}:({_GROUP}:{_GROUP}|{IPV4})|(0{{1,4}}:){{5}}[fF]{{4}}:(:({_GROUP})?|{_GROUP}::))"
+_ZEROS_OR_ONE = r"[0:]*:(0{0,3}1|0\.0\.0\.[01])?"
+RESERVED = rf"((0|127|22[4-9]|2[345][0-9])\.|[fF][fF]{HEX}{{2}}:|([0:]+|{_ZEROS_OR_ONE}|{_MAPPED})(/|$))"
 LINK_LOCAL = rf"(169\.254\.|{LINK_LOCAL6})"
 
 
@@ -110,13 +111,12 @@ def prefix6(longest: int = 128) -> str:
 
 
 # Prefixes that lie in one reserved class as a whole, so that nothing in them can be granted.
-_FROM_4, _FROM_8, _FROM_16 = (between(length, 32, digits=3) for length in (4, 8, 16))
 RESERVED_PREFIX = whole(
-    rf"(0|127)\.[0-9.]+/{_FROM_8}",
-    rf"(22[4-9]|23[0-9])\.[0-9.]+/{_FROM_4}",
-    rf"(24[0-9]|25[0-4])\.[0-9.]+/{_FROM_8}",
-    rf"169\.254\.[0-9.]+/{_FROM_16}",
+    rf"(0|127)\.[0-9.]+/{between(8, 32, digits=3)}",
+    rf"2(2[4-9]|[345][0-9])\.[0-9.]+/{between(4, 32, digits=3)}",
+    rf"169\.254\.[0-9.]+/{between(16, 32, digits=3)}",
     rf"[fF][fF]{HEX}{{2}}:[^/]*/{between(8, 128, digits=3)}",
     rf"{LINK_LOCAL6}[^/]*/{between(10, 128, digits=3)}",
-    "::1?/128",
+    rf"{_MAPPED}/{between(96, 128, digits=3)}",
+    rf"([0:]+|{_ZEROS_OR_ONE})/128",
 )

@@ -307,7 +307,7 @@ def _allowed(about: str) -> Schema:
 def _aggregates(about: str, pattern: str) -> Schema:
     return _set(
         about,
-        {"type": "string", "pattern": p.whole(pattern), "not": {"pattern": f"^({p.RESERVED}|{p.LINK_LOCAL}|[0:]+/)"}},
+        {"type": "string", "pattern": p.whole(pattern), "not": {"pattern": f"^({p.RESERVED}|{p.LINK_LOCAL})"}},
     )
 
 

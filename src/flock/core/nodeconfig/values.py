@@ -12,7 +12,7 @@ from reprlib import repr as short
 from typing import Any, TypeVar, get_args
 
 from flock.core.nodeconfig.shape import Address, Community, Family, ImportPolicy, Network
-from flock.core.reserved import reserved, reserved_overlap
+from flock.core.reserved import reserved, reserved_overlap, reserved_whole
 
 N = TypeVar("N", IPv4Network, IPv6Network)
 
@@ -223,8 +223,8 @@ def _aggregate(network: N, *, longest: int) -> N:
 def granted_prefix(value: Any) -> Network:
     """May be as wide as the operator likes, 0.0.0.0/0 even: what is reserved stays refused inside it."""
     network = prefix(value)
-    kind = reserved(network.network_address)
-    if kind is not None and kind == reserved(network.broadcast_address):
+    kind = reserved_whole(network)
+    if kind is not None:
         raise ValueError(f"{network} is {kind}, no pod can have it")
     return network
 
