@@ -33,6 +33,7 @@ from flock.core.policy.index import PolicyIndex
 from flock.core.policy.numbers import Numbers
 from flock.core.policy.podfacts import local_pod, pod_ports
 from flock.core.policy.render import Ruleset
+from flock.edge.batching import Rounds
 from flock.edge.kernel.podlink import host_name
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
@@ -75,8 +76,7 @@ class Policies(Reconciler):
         self._nft: Nft | None = None
         self._first = asyncio.Event()
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
-        self.queue: list[asyncio.Future[None]] = []  # who waits for a change to be in force
-        self._transacting: asyncio.Task[None] | None = None  # held: the loop itself does not
+        self._changes = Rounds(self._transact)
         self._drops = HeardDrops(happened, lambda index: self.pod_at(self.interface_name(index)))
         self._numbers = Numbers()
         self._settling = Settling(self.trigger)
@@ -184,11 +184,12 @@ class Policies(Reconciler):
 
     async def _in_force(self) -> None:
         """Return once everything known at the time of the call is in force."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.queue.append(done)
-        if len(self.queue) == 1:
-            self._transacting = asyncio.get_running_loop().create_task(self._transact())
-        await done
+        await self._changes.join(None)
+
+    @property
+    def changing(self) -> bool:
+        """A transaction is under way, or about to be."""
+        return self._changes.busy
 
     async def _in_force_with(self, namespace: str) -> None:
         """The same, and all that is known of the namespace, which may have changed more than its share of late."""
@@ -200,10 +201,8 @@ class Policies(Reconciler):
             await asyncio.sleep(wait)
         raise KernelRefused(f"policies of namespace {namespace} change faster than they can be put into force")
 
-    async def _transact(self) -> None:
-        """One transaction for all who wait; those who come meanwhile get the next one."""
-        await asyncio.sleep(0)  # callers of the same turn of the loop share it
-        waiting, failure = list(self.queue), None
+    async def _transact(self, _: list[None]) -> None:
+        """One transaction for all who wait."""
         try:
             await self._apply()
         except (FlockError, OSError) as error:
@@ -211,19 +210,11 @@ class Policies(Reconciler):
         except Exception as error:
             log.exception("rules not in force")
             failure = KernelRefused(f"internal error: {error!r}")
-        if failure is not None:
-            self._behind = True
-            self._tell(failure.msg)  # whoever waited may give up; the rules must be right all the same
-        self.queue = self.queue[len(waiting) :]
-        if self.queue:
-            self._transacting = asyncio.get_running_loop().create_task(self._transact())
-        for done in waiting:
-            if done.cancelled():
-                continue
-            if failure is None:
-                done.set_result(None)
-            else:
-                done.set_exception(failure)
+        else:
+            return
+        self._behind = True
+        self._tell(failure.msg)  # whoever waited may give up; the rules must be right all the same
+        raise failure
 
     async def _apply(self) -> None:
         if self._rules is None or self._nft is None:

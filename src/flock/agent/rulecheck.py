@@ -26,7 +26,7 @@ async def rule_differences(policies: Policies, interface: str | None = None) -> 
             found = await asyncio.to_thread(ask_aside, question)
         except FlockError as error:
             return [error.msg]
-        undisturbed = transactions == policies.transactions and not policies.queue
+        undisturbed = transactions == policies.transactions and not policies.changing
         if not found or policies.disturbed or undisturbed:
             return found
     return []  # so busy that every look met a change

@@ -1,6 +1,7 @@
 """The durable record of who holds which address: <state-dir>/allocations.json, the original's file, version 1.
 
-A change is on disk before its caller goes on.  Callers that come while a flush is under way share the next one.
+A change is on disk before its caller goes on.  Callers that come while a flush is under way share the next one
+(`edge/batching.py`).
 Each flush writes `.tmp`, fsyncs it, renames it over the file and fsyncs the directory, so a reader sees the old or
 the new state and nothing between, whatever dies when; if any step fails, memory and file keep the old state and
 every caller of that flush gets the error.
@@ -25,6 +26,7 @@ from flock.core.errors import StoreFailure
 from flock.core.faults import Point, faults
 from flock.core.model import Allocation, Released
 from flock.core.naming import host_interface
+from flock.edge.batching import Rounds
 from flock.edge.halfdone import HalfDone
 
 log = logging.getLogger("store")
@@ -45,7 +47,6 @@ class _Change(msgspec.Struct):
     allocation: Allocation | None  # None: forget it
     fragment: bytes
     released: tuple[Released, ...]
-    done: "asyncio.Future[None]"
 
 
 class Store:
@@ -65,8 +66,7 @@ class Store:
         self._view: dict[str, Allocation] = {}  # with half-done work over it
         self._fragments: dict[str, bytes] = {}
         self._released: dict[str, Released] = {}
-        self._queue: list[_Change] = []
-        self._flusher: asyncio.Task[None] | None = None
+        self._changes = Rounds(self._flush)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._lock = -1
         self.flushes = 0
@@ -139,18 +139,17 @@ class Store:
             fragment = _fragment(allocation)  # here, so that what cannot be written fails its own caller alone
         except UnicodeEncodeError as error:
             raise StoreFailure(f"container {allocation.container_id!a} cannot be recorded: {error}") from None
-        await self._change(allocation.container_id, allocation, fragment, ())
+        await self._changes.join(_Change(allocation.container_id, allocation, fragment, ()))
         self._unmark(allocation.container_id)
 
     async def forget(self, container_id: str, *, released: Iterable[Released]) -> None:
         """Drop the entry; `released` addresses cool down from now on, across restarts."""
         if container_id in self._entries:
-            await self._change(container_id, None, b"", tuple(released))
+            await self._changes.join(_Change(container_id, None, b"", tuple(released)))
         self._unmark(container_id)
 
     async def close(self) -> None:
-        if self._flusher is not None:
-            await self._flusher
+        await self._changes.finished()
         self._disk.shutdown()
         if self._lock >= 0:
             os.close(self._lock)
@@ -158,37 +157,21 @@ class Store:
 
     # --- inside ---
 
-    async def _change(
-        self, container_id: str, new: Allocation | None, fragment: bytes, released: tuple[Released, ...]
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        change = _Change(container_id, new, fragment, released, loop.create_future())
-        self._queue.append(change)
-        if self._flusher is None:
-            self._flusher = loop.create_task(self._flush_until_idle())
-        await change.done
-
-    async def _flush_until_idle(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._queue:
-            batch, self._queue = self._queue, []
-            try:
-                entries, fragments, released = self._applied(batch)
-                content = self._encode(fragments, released)
-                await loop.run_in_executor(self._disk, self._write, content)
-            except Exception as error:  # whatever it is: who waits is told, and who comes later is served
-                if not isinstance(error, OSError):
-                    log.exception("could not write the state file")
-                reason = error.strerror if isinstance(error, OSError) else None
-                self.last_error = f"cannot write {self._path}: {reason or error!r}"
-                self._settle(batch, StoreFailure(self.last_error, details="the previous state file is intact"))
-                continue
-            self._entries, self._fragments, self._released = entries, fragments, released
-            self._view = {**entries, **self._marked}
-            self.flushes += 1
-            self.last_error = ""
-            self._settle(batch, None)
-        self._flusher = None
+    async def _flush(self, batch: list[_Change]) -> None:
+        try:
+            entries, fragments, released = self._applied(batch)
+            content = self._encode(fragments, released)
+            await asyncio.get_running_loop().run_in_executor(self._disk, self._write, content)
+        except Exception as error:
+            if not isinstance(error, OSError):
+                log.exception("could not write the state file")
+            reason = error.strerror if isinstance(error, OSError) else None
+            self.last_error = f"cannot write {self._path}: {reason or error!r}"
+            raise StoreFailure(self.last_error, details="the previous state file is intact") from None
+        self._entries, self._fragments, self._released = entries, fragments, released
+        self._view = {**entries, **self._marked}
+        self.flushes += 1
+        self.last_error = ""
 
     def _applied(self, batch: list[_Change]) -> tuple[dict[str, Allocation], dict[str, bytes], dict[str, Released]]:
         entries, fragments, released = dict(self._entries), dict(self._fragments), dict(self._released)
@@ -247,16 +230,6 @@ class Store:
         except OSError:
             _remove_quietly(temporary)
             raise
-
-    @staticmethod
-    def _settle(batch: list[_Change], error: StoreFailure | None) -> None:
-        for change in batch:
-            if change.done.cancelled():
-                continue
-            if error is None:
-                change.done.set_result(None)
-            else:
-                change.done.set_exception(error)
 
 
 def _decode(raw: bytes, path: Path) -> _File:

@@ -16,8 +16,10 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from flock.core.announcing import Via
+from flock.core.errors import FlockError
 from flock.core.facts import NodeFacts
 from flock.core.model import Allocation
+from flock.edge.batching import Rounds
 from flock.edge.kernel import adopt, node, observe, original, podcheck
 from flock.edge.kernel.announce import Changes, announce, announced
 from flock.edge.kernel.conntrack import Sweeper
@@ -91,8 +93,7 @@ class Kernel:
         self._fast = _Thread("attach", sysctl)
         self._slow = _Thread("kernel", sysctl)
         self._sweeper = Sweeper(sysctl=str(sysctl))
-        self._doomed: list[tuple[Allocation, asyncio.Future[None]]] = []
-        self._reaper: asyncio.Task[None] | None = None
+        self._deletions = Rounds(self._delete)
 
     @property
     def stuck(self) -> str:
@@ -112,32 +113,15 @@ class Kernel:
 
     async def detach(self, allocation: Allocation) -> None:
         """Take a pod's link down.  Calls that come while a deletion is under way share the next one."""
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-        self._doomed.append((allocation, done))
-        if self._reaper is None:
-            self._reaper = loop.create_task(self._reap())
-        await done
+        failures = await self._deletions.join(allocation)
+        if allocation.container_id in failures:
+            raise failures[allocation.container_id]
 
-    async def _reap(self) -> None:
-        while self._doomed:
-            batch, self._doomed = self._doomed, []
-            doomed = [allocation for allocation, _ in batch]
-            failures: dict[str, Exception] = {}
-            try:
-                failures |= await self._slow.run(lambda links, d=doomed: links.detach(d))  # type: ignore[misc]
-                self._sweeper.forget(address for allocation in doomed for address in _carried(allocation))
-            except Exception as error:  # each caller is told; those that come later are served
-                failures = dict.fromkeys((allocation.container_id for allocation in doomed), error)
-            for allocation, done in batch:
-                if done.cancelled():
-                    continue
-                failure = failures.get(allocation.container_id)
-                if failure is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(failure)
-        self._reaper = None
+    async def _delete(self, doomed: list[Allocation]) -> dict[str, FlockError | OSError]:
+        """What went wrong, by container."""
+        failures = await self._slow.run(lambda links: links.detach(doomed))
+        self._sweeper.forget(address for allocation in doomed for address in _carried(allocation))
+        return failures
 
     async def prepare_host_side(self, name: str, *, ipv6: bool) -> None:
         await self._slow.run(lambda _: prepare_host_side(str(self._sysctl), name, ipv6=ipv6))
