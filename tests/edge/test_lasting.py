@@ -96,7 +96,7 @@ def test_work_that_the_kernel_does_not_finish_is_shown_until_it_does(monkeypatch
         kernel, answered = Kernel(sysctl=Path("/proc/sys/net")), threading.Event()
         try:
             assert not kernel.stuck
-            work = kernel._slow.run(lambda _: answered.wait(60))
+            work = kernel._slow.run(answered.wait, 60)
             while not kernel.stuck:  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0.02)
             assert "does not answer: kernel for" in kernel.stuck

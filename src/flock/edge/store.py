@@ -10,14 +10,12 @@ Entries are kept as encoded fragments: encoding a thousand of them anew for each
 kernel work.  The directory is locked for the life of the process, because two agents would give addresses twice.
 """
 
-import asyncio
 import contextlib
 import fcntl
 import ipaddress
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -28,6 +26,7 @@ from flock.core.model import Allocation, Released
 from flock.core.naming import host_interface
 from flock.edge.batching import Rounds
 from flock.edge.halfdone import HalfDone
+from flock.edge.worker import Worker
 
 log = logging.getLogger("store")
 
@@ -67,7 +66,7 @@ class Store:
         self._fragments: dict[str, bytes] = {}
         self._released: dict[str, Released] = {}
         self._changes = Rounds(self._flush)
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._disk = Worker("store")
         self._lock = -1
         self.flushes = 0
         self.last_error = ""
@@ -150,7 +149,7 @@ class Store:
 
     async def close(self) -> None:
         await self._changes.finished()
-        self._disk.shutdown()
+        self._disk.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -161,7 +160,7 @@ class Store:
         try:
             entries, fragments, released = self._applied(batch)
             content = self._encode(fragments, released)
-            await asyncio.get_running_loop().run_in_executor(self._disk, self._write, content)
+            await self._disk.run(self._write, content)
         except Exception as error:
             if not isinstance(error, OSError):
                 log.exception("could not write the state file")

@@ -93,7 +93,7 @@ def _set(path: Path, value: str) -> list[str]:
     return [f"{path}={value}"]
 
 
-def read_facts(netlink: Netlink, *, node: str) -> NodeFacts:
+def read_facts(netlink: Netlink, node: str) -> NodeFacts:
     names = {link.index: link.name for link in netlink.dump(r.dump_links(), r.Link.decode)}
     found = []
     for a in netlink.dump(r.dump_addresses(), r.Address.decode):

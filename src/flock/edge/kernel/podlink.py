@@ -70,12 +70,12 @@ class Attached(NamedTuple):
 
 
 class PodLinks:
-    """Belongs to the thread that made it: it steps into pods' namespaces and back."""
+    """For one thread at a time, which steps into pods' namespaces and back to where this was made."""
 
     def __init__(self, *, sysctl: Path) -> None:
         self.host = Netlink()
         self.home = own_netns()
-        self._sysctl = str(sysctl)
+        self.sysctl = sysctl
 
     # --- setting up ---
 
@@ -135,7 +135,7 @@ class PodLinks:
         link = self._must_exist(self.host, name)
         if link.heeds_routers or (allocation.ip6 and (link.ipv6_off or not link.forwards6)):
             with inside(self.home, home=namespace):
-                prepare_host_side(self._sysctl, name, ipv6=bool(allocation.ip6))
+                prepare_host_side(self.sysctl, name, ipv6=bool(allocation.ip6))
         return link
 
     def _clear_the_way(self, allocation: Allocation, name: str, pod: Netlink, claimed: Claimed) -> None:
@@ -179,7 +179,7 @@ class PodLinks:
                 "IPv6 is switched off in this kernel (ipv6.disable=1)",
                 details="set spec.defaults.ipv6 to false in the NodeConfig, or enable IPv6",
             )
-        conf = f"{self._sysctl}/ipv6/conf"
+        conf = f"{self.sysctl}/ipv6/conf"
         if peer.ipv6_off:
             for interface in (ifname, "lo"):
                 write_switch(f"{conf}/{interface}/disable_ipv6", "0")
@@ -316,7 +316,7 @@ def pod_side(index: int, allocation: Allocation) -> list[r.Request]:
     return requests
 
 
-def prepare_host_side(sysctl: str, name: str, *, ipv6: bool) -> None:
+def prepare_host_side(sysctl: Path, name: str, *, ipv6: bool) -> None:
     """Host side, before it goes up: no pod is the node's router, whichever families it has.
 
     `ipv6`: the pod has an IPv6 address, which works even where the node's default is off.

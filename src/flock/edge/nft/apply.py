@@ -10,7 +10,6 @@ import contextlib
 import resource
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from flock.core.errors import KernelRefused
@@ -20,6 +19,7 @@ from flock.core.policy.render import Ruleset, Transaction
 from flock.edge.nft import observe
 from flock.edge.nft.socket import NftSocket
 from flock.edge.nft.watch import Watch
+from flock.edge.worker import Worker
 
 T = TypeVar("T")
 PATIENCE = 60  # seconds for one script; the largest takes two
@@ -33,7 +33,7 @@ class Nft:
         self._program = program
         self._watch = watch
         self._socket = NftSocket()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="nft")
+        self._thread = Worker("nft")
         self._turn = asyncio.Lock()
         if watch is not None:
             watch.ours(self._socket.port)
@@ -46,7 +46,7 @@ class Nft:
             await self.run(transaction.script)
         elif transaction.operations:
             async with self._turn:
-                await self._in_thread(lambda: self._socket.commit(transaction.operations))
+                await self._thread.run(self._socket.commit, transaction.operations)
 
     async def run(self, script: str) -> None:
         """A whole script, in one transaction."""
@@ -89,13 +89,10 @@ class Nft:
     async def ask(self, question: Callable[[NftSocket], T]) -> T:
         """One of the functions of `observe`, between transactions."""
         async with self._turn:
-            return await self._in_thread(lambda: question(self._socket))
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await self._thread.run(question, self._socket)
 
     def close(self) -> None:
-        self._thread.shutdown()
+        self._thread.close()
         self._socket.close()
 
 
