@@ -31,17 +31,17 @@ class DisturbedNetlink(Netlink):
 
     disturb: Disturb = staticmethod(lambda: None)
 
-    def _receive(self) -> bytes:
+    def receive(self) -> bytes:
         self.disturb()
-        return super()._receive()
+        return super().receive()
 
 
 class DisturbedNft(NftSocket):
     disturb: Disturb = staticmethod(lambda: None)
 
-    def _receive(self) -> bytes:
+    def receive(self) -> bytes:
         self.disturb()
-        return super()._receive()
+        return super().receive()
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from playground import FAMILIES, Playground, compiled, interface, received, subj
 
 from flock.core.policy.compiled import Change
 from flock.core.policy.render import Ruleset
+from flock.edge.kernel.connections import opened_by_number
 from flock.edge.nft import observe
-from flock.edge.nft.connections import opened_by_number
 
 NODE = {"6": "2001:db8:ff::1", "4": "198.51.100.1"}
 STATE = compiled([subject(1), subject(2)], [])

@@ -19,7 +19,7 @@ from pathlib import Path
 from flock.agent.configured import Configured
 from flock.agent.policies import Policies
 from flock.agent.reconciling import Reconciler
-from flock.edge.nft.connections import opened_by_number
+from flock.edge.kernel.connections import opened_by_number
 
 log = logging.getLogger("limit")
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
 from flock.edge.netlink.route import Link
+from flock.edge.netlink.socket import SO_RCVBUFFORCE
 
 RTMGRP_LINK, RTMGRP_NEIGH = 0x1, 0x4
 RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE = 0x10, 0x40
@@ -19,7 +20,6 @@ RTMGRP_IPV6_IFADDR, RTMGRP_IPV6_ROUTE = 0x100, 0x400
 GROUPS = RTMGRP_LINK | RTMGRP_NEIGH | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
 WANTED = (w.RTM_NEWLINK, w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELROUTE, w.RTM_DELNEIGH)
 SO_ATTACH_FILTER = 26
-SO_RCVBUFFORCE = 33  # not capped by net.core.rmem_max, which is 208 KiB on most hosts
 BUFFER = 4 << 20  # a burst of 1000 DELs fits; an overrun only means that everything is looked at
 
 

@@ -5,11 +5,12 @@ last message asks for an acknowledgement, and one answer usually ends the whole 
 A socket belongs to the network namespace it was opened in, for good, whichever thread uses it later.
 """
 
+import errno
 import os
 import socket
 import struct
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self, TypeVar
 
 from flock.core.errors import KernelRefused
 from flock.core.faults import Point, faults
@@ -17,7 +18,9 @@ from flock.edge.netlink import dumps
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.route import Link, Request, get_link, get_link_by_index
 
+NETLINK_NETFILTER = 12
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK = 270, 10, 11, 12
+SO_RCVBUFFORCE = 33  # not capped by net.core.rmem_max, which is 208 KiB on most hosts
 RECEIVE = 256 * 1024  # a dump's datagrams are at most 32 KiB; acknowledgements are tiny
 # Messages per datagram: some 30 KiB, well below a socket's send buffer; and were all of them refused, the answers
 # would still fit its receive buffer (300 do not, and then the last answer is lost).
@@ -28,14 +31,13 @@ TIMEOUT = 30
 T = TypeVar("T")
 
 
-class Netlink:
+class NetlinkSocket:
     """Not safe for concurrent use: one thread at a time."""
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    def __init__(self, protocol: int) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
-        self._socket.setsockopt(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1)  # dumps are filtered by the kernel
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", TIMEOUT, 0))
         self._seq = 0
 
@@ -45,7 +47,7 @@ class Netlink:
     def close(self) -> None:
         self._socket.close()
 
-    def __enter__(self) -> "Netlink":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,76 +62,63 @@ class Netlink:
 
     def _run_batch(self, requests: Sequence[Request], ignore: Sequence[int]) -> KernelRefused | None:
         first = self._seq + 1
-        last = len(requests) - 1
-        datagram = b"".join(
-            w.message(r.kind, r.flags | (w.NLM_F_ACK if i == last else 0), first + i, r.body)
-            for i, r in enumerate(requests)
-        )
         self._seq += len(requests)
-        self._send(datagram, requests[0].what)
+        self.send(encoded(requests, first), requests[0].what)
         failure: KernelRefused | None = None
-        while True:
-            for kind, flags, seq, body in w.messages(self._receive()):
-                if kind != w.NLMSG_ERROR or not first <= seq <= self._seq:
-                    continue
-                number = -struct.unpack_from("=i", body)[0]
-                if number and number not in ignore and failure is None:
-                    failure = _refused(requests[seq - first], number, flags, body)
-                if seq == self._seq:
-                    return failure
+        for kind, flags, seq, body in self._answers(first, self._seq):
+            if kind != w.NLMSG_ERROR:
+                continue
+            number = -struct.unpack_from("=i", body)[0]
+            if number and number not in ignore and failure is None:
+                failure = refused(requests[seq - first].what, number, flags, body)
+            if seq == self._seq:
+                break
+        return failure
 
     def get(self, request: Request) -> bytes:
         """The body of the one object asked for."""
-        self._seq += 1
-        self._send(w.message(request.kind, request.flags, self._seq, request.body), request.what)
-        while True:
-            for kind, flags, seq, body in w.messages(self._receive()):
-                if seq != self._seq:
-                    continue
-                if kind == w.NLMSG_ERROR:
-                    raise _refused(request, -struct.unpack_from("=i", body)[0], flags, body)
-                return body
+        self._ask(request)
+        kind, flags, _, body = next(self._answers(self._seq, self._seq))
+        if kind == w.NLMSG_ERROR:
+            raise refused(request.what, -struct.unpack_from("=i", body)[0], flags, body)
+        return body
 
     def dump(self, request: Request, decode: Callable[[bytes], T]) -> list[T]:
-        """All objects of a kind, or KernelRefused: never a list that may lack some."""
+        """All objects of a kind, or KernelRefused: never a list that may lack some.  What does not exist has none."""
         return dumps.whole(lambda: self._dump_once(request, decode), request.what)
 
     def _dump_once(self, request: Request, decode: Callable[[bytes], T]) -> tuple[list[T], bool]:
-        self._seq += 1
-        self._send(w.message(request.kind, request.flags, self._seq, request.body), request.what)
+        self._ask(request)
         objects: list[T] = []
         interrupted = False
+        for kind, flags, _, body in self._answers(self._seq, self._seq):
+            interrupted |= bool(flags & w.NLM_F_DUMP_INTR)
+            if kind in (w.NLMSG_DONE, w.NLMSG_ERROR):
+                if number := dumps.failure(body):
+                    raise refused(request.what, number, flags, body)
+                break
+            objects.append(decode(body))
+        return objects, interrupted
+
+    def _ask(self, request: Request) -> None:
+        self._seq += 1
+        self.send(w.message(request.kind, request.flags, self._seq, request.body), request.what)
+
+    def _answers(self, first: int, last: int) -> Iterator[tuple[int, int, int, bytes]]:
+        """To the messages with these numbers, for as long as somebody reads on: (type, flags, sequence, body)."""
         while True:
-            for kind, flags, seq, body in w.messages(self._receive()):
-                if seq != self._seq:
-                    continue
-                interrupted |= bool(flags & w.NLM_F_DUMP_INTR)
-                if kind == w.NLMSG_DONE:
-                    if number := dumps.failure(body):
-                        raise _refused(request, number, flags, body)
-                    return objects, interrupted
-                if kind == w.NLMSG_ERROR:
-                    raise _refused(request, -struct.unpack_from("=i", body)[0], flags, body)
-                objects.append(decode(body))
+            for answer in w.messages(self.receive()):
+                if first <= answer[2] <= last:
+                    yield answer
 
-    def link(self, name_or_index: str | int) -> Link | None:
-        by_name = isinstance(name_or_index, str)
-        request = get_link(name_or_index) if by_name else get_link_by_index(name_or_index)  # type: ignore[arg-type]
-        try:
-            return Link.decode(self.get(request))
-        except KernelRefused as refused:
-            if refused.errno == 19:  # ENODEV
-                return None
-            raise
-
-    def _send(self, datagram: bytes, what: str) -> None:
+    def send(self, datagram: bytes, what: str) -> None:
         try:
             faults.reach(Point.NETLINK)
             self._socket.send(datagram)
         except OSError as error:
             raise KernelRefused(f"{what}: netlink: {error.strerror}", errno=error.errno or 0) from None
 
-    def _receive(self) -> bytes:
+    def receive(self) -> bytes:
         try:
             return self._socket.recv(RECEIVE)
         except BlockingIOError:
@@ -138,11 +127,35 @@ class Netlink:
             raise KernelRefused(f"netlink: {error.strerror}", errno=error.errno or 0) from None
 
 
-def _refused(request: Request, number: int, flags: int, body: bytes) -> KernelRefused:
-    text = os.strerror(number)
-    if flags & w.NLM_F_ACK_TLVS:
-        # With capped answers the failed message's header follows the error number, then the explanation.
-        said = w.attrs(body, 4 + w.HEADER_SIZE).get(w.NLMSGERR_ATTR_MSG)
-        if said:
-            text = f"{text} ({w.as_text(said)})"
-    return KernelRefused(f"{request.what}: {text}", errno=number)
+class Netlink(NetlinkSocket):
+    """For links, addresses, routes, neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__(socket.NETLINK_ROUTE)
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1)  # dumps are filtered by the kernel
+
+    def link(self, name_or_index: str | int) -> Link | None:
+        by_name = isinstance(name_or_index, str)
+        request = get_link(name_or_index) if by_name else get_link_by_index(name_or_index)  # type: ignore[arg-type]
+        try:
+            return Link.decode(self.get(request))
+        except KernelRefused as error:
+            if error.errno == errno.ENODEV:
+                return None
+            raise
+
+
+def encoded(requests: Sequence[Request], first: int) -> bytes:
+    """Messages with numbers from `first` on, the last of which asks for an answer."""
+    last = len(requests) - 1
+    return b"".join(
+        w.message(r.kind, r.flags | (w.NLM_F_ACK if i == last else 0), first + i, r.body)
+        for i, r in enumerate(requests)
+    )
+
+
+def refused(what: str, number: int, flags: int, body: bytes) -> KernelRefused:
+    """With the kernel's own words where it has some: after the error number and the failed message's header."""
+    said = w.attrs(body, 4 + w.HEADER_SIZE).get(w.NLMSGERR_ATTR_MSG) if flags & w.NLM_F_ACK_TLVS else None
+    text = f"{os.strerror(number)} ({w.as_text(said)})" if said else os.strerror(number)
+    return KernelRefused(f"{what}: {text}", errno=number)

@@ -8,7 +8,6 @@ import struct
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import groupby, islice
-from typing import NamedTuple
 
 from flock.core.policy.elements import (
     BIND_TABLE,
@@ -25,6 +24,7 @@ from flock.core.policy.elements import (
     What,
 )
 from flock.edge.netlink import wire as w
+from flock.edge.netlink.route import Request
 
 SUBSYSTEM = 10  # NFNL_SUBSYS_NFTABLES
 BATCH_BEGIN, BATCH_END = 16, 17
@@ -56,16 +56,7 @@ INTERFACE_SIZE = 16
 PER_MESSAGE = 200  # elements: an attribute holds 64 KiB, an element with comment some 200 bytes
 
 
-class Message(NamedTuple):
-    """`what` for people, should the kernel refuse it."""
-
-    what: str
-    kind: int
-    flags: int
-    body: bytes
-
-
-def messages(operations: Iterable[Operation], *, per_message: int = PER_MESSAGE) -> Iterator[Message]:
+def messages(operations: Iterable[Operation], *, per_message: int = PER_MESSAGE) -> Iterator[Request]:
     """In the given order; neighbours of the same set share a message."""
     for (add, place), group in groupby(operations, lambda o: (o.add, _place(o.what))):
         if place is None:
@@ -81,14 +72,14 @@ def _place(what: What) -> tuple[str, str] | None:
     return (what.table, what.set) if isinstance(what, Element) else None
 
 
-def _other(operation: Operation) -> Iterator[Message]:
+def _other(operation: Operation) -> Iterator[Request]:
     match operation.what:
         case Binding() as binding:
             yield from _bind(binding) if operation.add else _unbind(binding)
         case Chain(name):
-            yield Message(f"delete chain {name}", message_type(DELCHAIN), 0, header(TABLE) + w.text(CHAIN_NAME, name))
+            yield Request(f"delete chain {name}", message_type(DELCHAIN), 0, header(TABLE) + w.text(CHAIN_NAME, name))
         case NamedSet(name):
-            yield Message(f"delete set {name}", message_type(DELSET), 0, header(TABLE) + w.text(SET_NAME, name))
+            yield Request(f"delete set {name}", message_type(DELSET), 0, header(TABLE) + w.text(SET_NAME, name))
 
 
 @lru_cache
@@ -109,14 +100,14 @@ def message_type(kind: int) -> int:
 # --- elements ---------------------------------------------------------------------------------------------------
 
 
-def _elements(place: tuple[str, str], elements: list[Element], *, add: bool) -> Message:
+def _elements(place: tuple[str, str], elements: list[Element], *, add: bool) -> Request:
     table, name = place
     body = header(table) + w.text(ELEMENTS_SET, name)
     body += _nested(ELEMENTS, *(_element(element, add=add) for element in elements))
     what = f"{'add to' if add else 'delete from'} {table} {name}"
     if add:
-        return Message(what, message_type(NEWSETELEM), w.NLM_F_CREATE, body)
-    return Message(what, message_type(DELSETELEM), 0, body)
+        return Request(what, message_type(NEWSETELEM), w.NLM_F_CREATE, body)
+    return Request(what, message_type(DELSETELEM), 0, body)
 
 
 def _element(element: Element, *, add: bool) -> bytes:
@@ -161,18 +152,18 @@ def _verdict(text: str) -> bytes:
 # --- binding chains ---------------------------------------------------------------------------------------------
 
 
-def _bind(binding: Binding) -> Iterator[Message]:
+def _bind(binding: Binding) -> Iterator[Request]:
     """Makes the chains, or gives them another number."""
     for name, kept, written in binding.chains():
         rule = header(BIND_TABLE) + w.text(RULE_CHAIN, name)
-        yield Message(
+        yield Request(
             f"make chain {name}",
             message_type(NEWCHAIN),
             w.NLM_F_CREATE,
             header(BIND_TABLE) + w.text(CHAIN_NAME, name) + w.attr(CHAIN_USERDATA, _comment(binding.comment)),
         )
-        yield Message(f"flush chain {name}", message_type(DELRULE), 0, rule)
-        yield Message(
+        yield Request(f"flush chain {name}", message_type(DELRULE), 0, rule)
+        yield Request(
             f"write chain {name}",
             message_type(NEWRULE),
             w.NLM_F_CREATE | w.NLM_F_APPEND,
@@ -180,10 +171,10 @@ def _bind(binding: Binding) -> Iterator[Message]:
         )
 
 
-def _unbind(binding: Binding) -> Iterator[Message]:
+def _unbind(binding: Binding) -> Iterator[Request]:
     for name, _, _ in binding.chains():
         body = header(BIND_TABLE) + w.text(CHAIN_NAME, name)
-        yield Message(f"delete chain {name}", message_type(DELCHAIN), 0, body)
+        yield Request(f"delete chain {name}", message_type(DELCHAIN), 0, body)
 
 
 def _mark_expressions(kept: Mark, written: Mark) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from flock.core.errors import KernelRefused
 from flock.core.policy.dropping import NFLOG_GROUP
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
-from flock.edge.nft.socket import NETLINK_NETFILTER, TIMEOUT
+from flock.edge.netlink.socket import NETLINK_NETFILTER, TIMEOUT
 
 PACKET, CONFIG = 4 << 8, 4 << 8 | 1  # NFNL_SUBSYS_ULOG: NFULNL_MSG_PACKET, NFULNL_MSG_CONFIG
 CONFIG_COMMAND, CONFIG_MODE, CONFIG_ROOM, CONFIG_TIMEOUT, CONFIG_THRESHOLD, CONFIG_FLAGS = 1, 2, 3, 4, 5, 6

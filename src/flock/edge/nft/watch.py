@@ -12,10 +12,9 @@ from collections.abc import Callable
 from flock.core.policy.elements import TABLES
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
+from flock.edge.netlink.socket import NETLINK_NETFILTER, SO_RCVBUFFORCE
 from flock.edge.nft.batch import NEWGEN, SUBSYSTEM
-from flock.edge.nft.socket import NETLINK_NETFILTER, SO_RCVBUFFORCE
 
-SOL_NETLINK, NETLINK_ADD_MEMBERSHIP = 270, 1
 NFNLGRP_NFTABLES = 7
 BUFFER = 16 << 20  # a table of a thousand pods made anew; an overrun only means that everything is looked at
 _PORT = struct.Struct("=12xI")  # of a message's header
@@ -38,8 +37,7 @@ class Watch(Listener):
         flags = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         made = socket.socket(socket.AF_NETLINK, flags, NETLINK_NETFILTER)
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
-        made.bind((0, 0))  # a socket without a port is told nothing
-        made.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES)
+        made.bind((0, 1 << NFNLGRP_NFTABLES - 1))
         return made
 
     def ours(self, port: int) -> None:
