@@ -75,13 +75,13 @@ class ConnectionLimit(Reconciler):
         return bool(self.overfull) or ago > STALE or total - self._total >= (limit - self._most) / 2
 
     async def _restrict(self, overfull: dict[str, int], limit: int) -> None:
+        await self._policies.limit(overfull.keys())  # first: what is told is in force
         for interface in overfull.keys() - self.overfull.keys():
             pod = self._policies.pod_at(interface)
             log.warning("no further connections pod=%s has=%d limit=%d", pod, overfull[interface], limit)
         for interface in self.overfull.keys() - overfull.keys():
             log.info("connections again pod=%s", self._policies.pod_at(interface))
         self.overfull = overfull
-        await self._policies.limit(overfull.keys())
 
     def _limit(self) -> int:
         config = self._configured.config
