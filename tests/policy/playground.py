@@ -17,10 +17,13 @@ from typing import TypeVar
 
 from flock.core.naming import link_local
 from flock.core.policy.compiled import Address, Change, Compiled, CompiledPolicy, GroupId, Rule, Subject, Verdicts
+from flock.core.policy.elements import TABLES
 from flock.core.policy.numbers import Numbers
 from flock.core.policy.render import Ruleset, Transaction
 from flock.edge.kernel import netns
+from flock.edge.nft import batch
 from flock.edge.nft.apply import Nft
+from flock.edge.nft.socket import NftSocket
 from harness import run
 
 T = TypeVar("T")
@@ -29,6 +32,11 @@ WAIT = 0.2  # seconds after which a packet on this machine counts as not deliver
 OUTSIDE6, OUTSIDE4 = "2001:db8:ff::9", "198.51.100.9"
 HOST_MAC = "02:66:6c:6f:63:6b"
 FAMILIES = ("6", "4")
+
+
+def present(socket: NftSocket) -> bool:
+    """Are all our tables there?"""
+    return all(socket.ask(batch.GETTABLE, batch.header(table), dump=False) for table in TABLES)
 
 
 def interface(number: int) -> str:

@@ -1,7 +1,7 @@
 """Netlink batches do what `nft` would do, wholly or not at all."""
 
 import pytest
-from playground import Playground, addresses, compiled, group, interface, policy, subject
+from playground import Playground, addresses, compiled, group, interface, policy, present, subject
 
 from flock.core.errors import KernelRefused
 from flock.core.policy.compiled import Change, Membership, NamedMembership, NamedPort, Peers, Rule
@@ -98,7 +98,7 @@ def test_nft_says_what_is_wrong_with_a_script(ground: Playground) -> None:
 
 
 def test_without_tables_a_batch_is_refused(ground: Playground) -> None:
-    assert not ground.do(lambda nft: nft.ask(observe.present))
+    assert not ground.do(lambda nft: nft.ask(present))
     ground.ruleset.full(STATE, {})
     with pytest.raises(KernelRefused):
         ground.change(CHANGES[0])
@@ -106,7 +106,7 @@ def test_without_tables_a_batch_is_refused(ground: Playground) -> None:
 
 def test_what_is_in_the_kernel_is_what_is_expected(ground: Playground) -> None:
     ground.load(STATE)
-    assert ground.do(lambda nft: nft.ask(observe.present))
+    assert ground.do(lambda nft: nft.ask(present))
     assert ground.do(lambda nft: nft.ask(observe.observe)) == ground.ruleset.expected(STATE)
     ground.node.execute("nft", "flush", "chain", "inet", "flock", "egress")
     assert ground.do(lambda nft: nft.ask(observe.observe)) != ground.ruleset.expected(STATE)

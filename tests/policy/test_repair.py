@@ -8,14 +8,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from playground import Playground
+from playground import Playground, present
 
 from flock.agent import policies
 from flock.agent.happened import Happened
 from flock.agent.policies import Policies
 from flock.core.facts import NodeFacts
 from flock.core.policy.render import Transaction
-from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
 
 Scenario = Callable[[Policies, Nft], Awaitable[None]]
@@ -53,7 +52,7 @@ def with_rules_in_force(ground: Playground, directory: Path, scenario: Scenario)
 
 async def until_present(nft: Nft) -> None:
     for _ in range(STEPS):
-        if await nft.ask(observe.present):
+        if await nft.ask(present):
             return
         await REAL_SLEEP(0.01)
     raise AssertionError("the tables did not come back")
@@ -79,7 +78,7 @@ def test_between_the_flush_and_the_repair_nobody_sleeps(
         monkeypatch.setattr(asyncio, "sleep", sleep)
         started = time.perf_counter()
         await asyncio.to_thread(ground.node.execute, "nft", command)
-        assert not await nft.ask(observe.present) or kept.repairs
+        assert not await nft.ask(present) or kept.repairs
         await until_present(nft)
         print(f"\n`nft {command}`: rules are back after {1000 * (time.perf_counter() - started):.0f} ms")
         assert kept.repairs >= 1

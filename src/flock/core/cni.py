@@ -5,7 +5,7 @@ The executable passes environment and standard input through unread; they are un
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -16,8 +16,6 @@ from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
 VERSIONS = ("0.4.0", "1.0.0", "1.1.0")
 LATEST = VERSIONS[-1]
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # the specification's form of container ids and networks' names
-
-Verb = Literal["ADD", "DEL", "CHECK", "GC", "STATUS"]
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -49,11 +49,8 @@ class Harm(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(aggregates: Iterable[Network], *, proc_net: Path = PROC_NET) -> Harm:
     """In the network namespace of the calling thread.  KernelRefused, OSError."""
-    nft = NftSocket()
-    try:
+    with NftSocket() as nft:
         return Harm(ipvs=_ipvs(proc_net), masquerade=_masquerade(nft, [*aggregates]))
-    finally:
-        nft.close()
 
 
 # --- IPVS -------------------------------------------------------------------------------------------------------

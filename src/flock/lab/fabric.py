@@ -182,12 +182,6 @@ class Lab:
 
     # --- what can be done to it -----------------------------------------------------------------------------
 
-    def give_job(self, job: Speaker) -> None:
-        """Restart a router with another configuration."""
-        self.router(job.name).stop()
-        self._write_job(job)
-        self.router(job.name).start()
-
     def cut(self, link: str) -> None:
         namespaces.cut(self.name, self.plan.link(link))
 

@@ -98,11 +98,8 @@ class Nft:
 
 def ask_aside(question: Callable[[NftSocket], T]) -> T:
     """Beside transactions, in the calling thread and its namespace: what is not in force yet is not seen."""
-    socket = NftSocket()
-    try:
+    with NftSocket() as socket:
         return question(socket)
-    finally:
-        socket.close()
 
 
 def _words(said: bytes) -> str:

@@ -32,23 +32,15 @@ class Counted(msgspec.Struct, frozen=True):
     spoofed_arp: int = 0
 
 
-def present(socket: NftSocket) -> bool:
-    """Are all our tables there?"""
-    return all(socket.ask(b.GETTABLE, b.header(table), dump=False) for table in TABLES)
-
-
 def sources() -> dict[str, list[str]]:
     """Addresses each pod may send from by the rules in force, by its interface; in the calling thread's namespace."""
-    socket = NftSocket()
-    try:
-        found: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
+    with NftSocket() as socket:
         for name in ("sources6", "sources4"):
             for key in elements(socket, TABLE, name):
                 interface, address = w.as_text(key[: b.INTERFACE_SIZE]), key[b.INTERFACE_SIZE :]
                 found.setdefault(interface, []).append(str(ip_address(address)))
-        return found
-    finally:
-        socket.close()
+    return found
 
 
 def originals(socket: NftSocket) -> bool:
