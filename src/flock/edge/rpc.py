@@ -18,7 +18,7 @@ import msgspec
 
 from flock.core.cni import Request, render_error, version_of
 from flock.core.errors import Code, FlockError
-from flock.edge.callers import AT_ONCE, Callers
+from flock.edge.callers import AT_ONCE, Caller, Callers
 
 log = logging.getLogger("rpc")
 
@@ -124,21 +124,12 @@ class RpcServer:
         return {"error": render_error(failure, version=version_of(request.stdin_data))}, int(failure.code)
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(Caller):
     def __init__(self, server: RpcServer) -> None:
+        super().__init__(server.callers, patience=READ_TIMEOUT)
         self._server = server
         self._buffer = bytearray()
         self._called = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._deadline = asyncio.get_running_loop().call_later(READ_TIMEOUT, self._give_up, "slow")
-        self._server.callers.enter(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._deadline.cancel()
-        self._server.callers.leave(self)
 
     def data_received(self, data: bytes) -> None:
         if self._called:
@@ -150,8 +141,7 @@ class _Connection(asyncio.Protocol):
                 self._give_up("long")
             return
         self._called = True
-        self._deadline.cancel()
-        self._server.callers.leave(self)
+        self._heard()
         frame = bytes(self._buffer[:end])
         call = asyncio.get_running_loop().create_task(self._server.serve(frame, self._reply))
         self._server.calls.add(call)
@@ -165,12 +155,12 @@ class _Connection(asyncio.Protocol):
             self._transport.write(answer)
             self._transport.close()
 
-    def dismiss(self) -> None:
-        self._transport.abort()
+    def _late(self) -> None:
+        self._give_up("slow")
 
     def _give_up(self, why: str) -> None:
         log.warning("closed connection reason=%s bytes=%d", why, len(self._buffer))
-        self._transport.abort()
+        self.dismiss()
 
 
 def _shown(text: str) -> str:
