@@ -1,10 +1,12 @@
 """Whoever needs something done waits for the next round of it, and all who wait share that round."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import wraps
+from collections.abc import Callable
+
+import pytest
 
 from flock.edge.batching import Rounds
+from looping import looped
 
 
 class Work:
@@ -42,27 +44,19 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def with_work(test: Callable[[Work], Awaitable[None]]) -> Callable[[], None]:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await test(Work())
-
-    @wraps(test)
-    def run() -> None:
-        asyncio.run(bounded())
-
-    del run.__wrapped__  # type: ignore[attr-defined]  # pytest would take its argument for a fixture
-    return run
+@pytest.fixture
+def work() -> Work:
+    return Work()
 
 
-@with_work
+@looped
 async def test_all_who_ask_in_one_turn_share_a_round_in_the_order_they_asked(work: Work) -> None:
     names = [str(n) for n in range(100)]
     assert await asyncio.gather(*map(work.rounds.join, names)) == [1] * 100
     assert work.asked == [names]
 
 
-@with_work
+@looped
 async def test_who_comes_during_a_round_gets_the_next_and_shares_it(work: Work) -> None:
     go_on = work.hold(1)
     first, later = await work.join("a"), await work.join("b", "c")
@@ -71,7 +65,7 @@ async def test_who_comes_during_a_round_gets_the_next_and_shares_it(work: Work) 
     assert work.asked == [["a"], ["b", "c"]]
 
 
-@with_work
+@looped
 async def test_an_answer_does_not_wait_for_the_rounds_after_it(work: Work) -> None:
     end_first, end_second = work.hold(1), work.hold(2)
     (first,), (later,) = await work.join("a"), await work.join("b")
@@ -81,7 +75,7 @@ async def test_an_answer_does_not_wait_for_the_rounds_after_it(work: Work) -> No
     assert await later == 2
 
 
-@with_work
+@looped
 async def test_a_failure_reaches_all_of_its_round_and_nobody_else(work: Work) -> None:
     go_on = work.hold(1)
     work.failing[1] = OSError("no")
@@ -91,7 +85,7 @@ async def test_a_failure_reaches_all_of_its_round_and_nobody_else(work: Work) ->
     assert await asyncio.gather(*later) == [2]
 
 
-@with_work
+@looped
 async def test_who_gives_up_disturbs_nobody_and_what_it_asked_for_is_done(work: Work) -> None:
     go_on = work.hold(1)
     under_way, waiting = await work.join("a", "b"), await work.join("c", "d")
@@ -103,7 +97,7 @@ async def test_who_gives_up_disturbs_nobody_and_what_it_asked_for_is_done(work: 
     assert work.asked == [["a", "b"], ["c", "d"]]
 
 
-@with_work
+@looped
 async def test_a_round_that_everybody_gave_up_fails_quietly(work: Work) -> None:
     unheard: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
@@ -117,7 +111,7 @@ async def test_a_round_that_everybody_gave_up_fails_quietly(work: Work) -> None:
     assert not unheard and not work.rounds.busy
 
 
-@with_work
+@looped
 async def test_work_that_is_cancelled_leaves_nobody_waiting_and_serves_who_comes_later(work: Work) -> None:
     go_on = work.hold(1)
     work.failing[1] = asyncio.CancelledError()
@@ -128,7 +122,7 @@ async def test_work_that_is_cancelled_leaves_nobody_waiting_and_serves_who_comes
     assert await work.rounds.join("c") == 2
 
 
-@with_work
+@looped
 async def test_it_is_busy_from_the_first_who_asks_to_the_last_answer(work: Work) -> None:
     assert not work.rounds.busy
     go_on = work.hold(1)
@@ -140,7 +134,7 @@ async def test_it_is_busy_from_the_first_who_asks_to_the_last_answer(work: Work)
     assert not work.rounds.busy and await last == 2
 
 
-@with_work
+@looped
 async def test_with_nothing_asked_for_it_is_finished_at_once(work: Work) -> None:
     await work.rounds.finished()
     assert work.asked == []

@@ -5,32 +5,22 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
-from functools import wraps
+from collections.abc import Iterator
 
 import pytest
 
 from flock.edge.worker import Worker
+from looping import looped
 
 
-def with_worker(test: Callable[[Worker], Awaitable[None]]) -> Callable[[], None]:
-    async def bounded() -> None:
-        worker = Worker("test")
-        try:
-            async with asyncio.timeout(60):
-                await test(worker)
-        finally:
-            worker.close()
-
-    @wraps(test)
-    def run() -> None:
-        asyncio.run(bounded())
-
-    del run.__wrapped__  # type: ignore[attr-defined]  # pytest would take its argument for a fixture
-    return run
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    made = Worker("test")
+    yield made
+    made.close()
 
 
-@with_worker
+@looped
 async def test_pieces_are_done_in_order_in_one_thread_named_after_it(worker: Worker) -> None:
     done: list[int] = []
     await asyncio.gather(*(worker.run(done.append, n) for n in range(100)))
@@ -38,7 +28,7 @@ async def test_pieces_are_done_in_order_in_one_thread_named_after_it(worker: Wor
     assert (await worker.run(threading.current_thread)).name == "test"
 
 
-@with_worker
+@looped
 async def test_what_it_raises_is_raised_where_it_is_awaited_and_ends_nothing(worker: Worker) -> None:
     with pytest.raises(ZeroDivisionError):
         await worker.run(divmod, 1, 0)
@@ -47,7 +37,7 @@ async def test_what_it_raises_is_raised_where_it_is_awaited_and_ends_nothing(wor
     assert await worker.run(int, "ff", base=16) == 255
 
 
-@with_worker
+@looped
 async def test_a_piece_that_nobody_waits_for_any_more_is_done_all_the_same(worker: Worker) -> None:
     go_on, done = threading.Event(), threading.Event()
     first, given_up = worker.run(go_on.wait, 60), worker.run(done.set)
@@ -58,7 +48,7 @@ async def test_a_piece_that_nobody_waits_for_any_more_is_done_all_the_same(worke
     assert done.is_set()
 
 
-@with_worker
+@looped
 async def test_it_tells_how_long_the_piece_under_way_has_taken(worker: Worker) -> None:
     began, go_on = threading.Event(), threading.Event()
 
@@ -75,7 +65,7 @@ async def test_it_tells_how_long_the_piece_under_way_has_taken(worker: Worker) -
     assert worker.busy_for == 0
 
 
-@with_worker
+@looped
 async def test_it_keeps_nothing_of_what_is_done(worker: Worker) -> None:
     class Large: ...
 
@@ -88,17 +78,13 @@ async def test_it_keeps_nothing_of_what_is_done(worker: Worker) -> None:
     assert gone() is None
 
 
-def test_closing_waits_for_what_was_handed_over() -> None:
-    done: list[int] = []
-
-    async def test() -> None:
-        worker = Worker("test")
-        for n in range(100):
-            worker.run(done.append, n)
-        worker.close()
-        assert len(done) == 100
-
-    asyncio.run(test())
+@looped
+async def test_closing_waits_for_what_was_handed_over() -> None:
+    worker, done = Worker("test"), list[int]()
+    for n in range(100):
+        worker.run(done.append, n)
+    worker.close()
+    assert len(done) == 100
 
 
 def test_an_end_of_the_loop_before_the_work_is_done_ends_no_thread() -> None:
