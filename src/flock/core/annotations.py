@@ -1,11 +1,11 @@
-"""Every annotation under our prefix: on which objects it is looked for, what it says and which module understands it.
+"""Every annotation under our prefix: on which objects it is looked for, and which modules understand it.
 
 Names appear nowhere else: whoever reads one takes it from here, objects are trimmed to what is listed here, and the
 executable's (`cni/loopback.h`) is compared with it by a test.
 """
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from flock.core.errors import AnnotationError
 from flock.core.model import PREFIX
@@ -22,19 +22,18 @@ STRICT = f"{PREFIX}/strict"
 
 class Annotation(NamedTuple):
     of: tuple[str, ...]  # kinds of objects
-    says: Literal["boolean", "list"]
     understood_by: tuple[str, ...]  # modules; the first is the one that refuses what is wrong
 
 
 ANNOTATIONS = {
-    IPV6: Annotation(("Pod",), "boolean", ("core/podrequest.py",)),
-    IPV4: Annotation(("Pod",), "boolean", ("core/podrequest.py",)),
-    CIDR6: Annotation(("Pod",), "list", ("core/podrequest.py",)),
-    CIDR4: Annotation(("Pod",), "list", ("core/podrequest.py",)),
-    IP_ALGO: Annotation(("Pod", "NodeConfig"), "list", ("core/embed.py",)),
-    ANYCAST: Annotation(("Pod",), "list", ("core/podrequest.py", "core/policy/vouching.py")),
-    ADDRESSES: Annotation(("Pod",), "list", ("core/podrequest.py", "core/policy/vouching.py")),
-    STRICT: Annotation(("NetworkPolicy",), "boolean", ("core/policy/parse.py",)),
+    IPV6: Annotation(("Pod",), ("core/podrequest.py",)),
+    IPV4: Annotation(("Pod",), ("core/podrequest.py",)),
+    CIDR6: Annotation(("Pod",), ("core/podrequest.py",)),
+    CIDR4: Annotation(("Pod",), ("core/podrequest.py",)),
+    IP_ALGO: Annotation(("Pod", "NodeConfig"), ("core/embed.py",)),
+    ANYCAST: Annotation(("Pod",), ("core/podrequest.py", "core/policy/vouching.py")),
+    ADDRESSES: Annotation(("Pod",), ("core/podrequest.py", "core/policy/vouching.py")),
+    STRICT: Annotation(("NetworkPolicy",), ("core/policy/parse.py",)),
 }
 OF_PODS = frozenset(name for name, annotation in ANNOTATIONS.items() if "Pod" in annotation.of)
 
