@@ -4,6 +4,7 @@ import json
 
 from looking import addresses_of, assert_sound, flockctl, sysctl
 
+from flock.edge.rpc_client import ask
 from harness import Node, eventually
 
 
@@ -64,7 +65,7 @@ def test_check_lists_leaks_and_repair_removes_them_at_once(node: Node) -> None:
     name = node.pod("a")["interfaces"][0]["name"]
     node.ip("-4", "route", "add", "192.0.2.200", "dev", name, "proto", "133", "metric", "20")
     node.ip("link", "add", "flockdeadbeef", "type", "veth", "peer", "name", "peer0")
-    rows = json.loads(flockctl(node, "check", "-o", "json").stdout)
+    rows = ask(node.run_dir, "check")  # not by a program that takes longer to start than healing takes to remove them
     leaks = [r["item"] for r in rows if r["type"] == "leak"]
     assert len(rows) == len(leaks) and all(any(x in item for item in leaks) for x in ("192.0.2.200", "flockdeadbeef"))
     assert flockctl(node, "check", "--repair").returncode == 0
