@@ -8,7 +8,6 @@ life's file goes when this one knows better.
 
 import contextlib
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 from flock.agent.reconciling import Reconciler
@@ -29,13 +28,8 @@ class Departure(Reconciler):
         self._source = source
         self._units = units
         self._mark = bird_room / MARK
-        self._listeners: list[Callable[[], None]] = []
         self._notices = inotify.Notices(self.trigger)
         self._told: bool | None = None
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """For changes that the source of objects does not report."""
-        self._listeners.append(listener)
 
     @property
     def begun(self) -> bool:
@@ -52,8 +46,7 @@ class Departure(Reconciler):
         watched = self._notices.watch(self._units.directory, inotify.CREATE | inotify.MOVED_TO | inotify.DELETE)
         self.look_again(LOOK_AGAIN if watched else UNWATCHED)
         if self._units.look():
-            for listener in self._listeners:
-                listener()
+            self._notify()
         if (begun := self.begun) != self._told:
             self._mark_for_bird(begun)
             self._told = begun

@@ -11,7 +11,7 @@ import errno
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Collection
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.attachments import Attachments
@@ -56,7 +56,6 @@ class Healer(Reconciler):
         self._pod_links: set[int] = set()  # every link of ours that was ever reported, by index
         self._orphans_seen: Counter[str] = Counter()
         self._dead_since: dict[str, float] = {}
-        self._listeners: list[Callable[[], None]] = []
         self._refusals: list[str] = []  # of the pass under way
         self.unrecorded: tuple[str, ...] = ()  # links that lead into a living namespace, and nobody knows of which pod
         self.repairs: Counter[str] = Counter()
@@ -86,12 +85,7 @@ class Healer(Reconciler):
         try:
             return await self._pass(leftovers_after=ORPHAN_OBSERVATIONS)
         finally:
-            for listener in self._listeners:
-                listener()
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """`listener` runs after each pass."""
-        self._listeners.append(listener)
+            self._notify()
 
     async def differences(self) -> list[Difference]:
         """What a pass would find now, for people to look at."""

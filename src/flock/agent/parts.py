@@ -2,7 +2,9 @@
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.announcer import Announcer
@@ -18,6 +20,7 @@ from flock.agent.neighbours import Neighbours
 from flock.agent.policies import Policies
 from flock.agent.preparing import Preparing
 from flock.agent.readiness import Readiness
+from flock.agent.reconciling import Reconciler
 from flock.agent.routing import Routing
 from flock.core.ipam import Ipam
 from flock.core.model import Allocation
@@ -27,6 +30,10 @@ from flock.edge.hostunits import HostUnits
 from flock.edge.kernel.threads import Kernel
 from flock.edge.source import Source
 from flock.edge.store import Store
+
+
+class Telling(Protocol):
+    def subscribe(self, listener: Callable[[], None], /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +112,19 @@ def assemble(
             healer.trigger()
 
     attachments.subscribe(settled)
-    departure.subscribe(announcer.trigger)
-    source.subscribe(departure.trigger)
-    source.subscribe(announcer.trigger)
-    source.subscribe(policies.trigger)
-    neighbours = Neighbours(aggregates)
     configured.subscribe(spare_granted)
-    for reads_configuration_and_addresses in (announcer.trigger, policies.trigger, routing.trigger):
-        configured.subscribe(reads_configuration_and_addresses)
-        preparing.subscribe(reads_configuration_and_addresses)
-    for reads_aggregates in (healer.trigger, routing.trigger, neighbours.trigger):
-        aggregates.subscribe(reads_aggregates)
-    healer.subscribe(announcer.trigger)
+    neighbours = Neighbours(aggregates)
+    triggers: tuple[tuple[Telling, tuple[Reconciler, ...]], ...] = (
+        (source, (departure, announcer, policies)),
+        (configured, (announcer, policies, routing)),
+        (preparing, (announcer, policies, routing)),  # the node's own addresses changed
+        (aggregates, (healer, routing, neighbours)),
+        (departure, (announcer,)),  # the host's units say so, and no object does
+        (healer, (announcer,)),
+    )
+    for telling, triggered in triggers:
+        for reconciler in triggered:
+            telling.subscribe(reconciler.trigger)
     return Parts(
         happened=happened,
         readiness=readiness,

@@ -6,7 +6,6 @@ was prepared: one that comes while that is under way waits.
 """
 
 import logging
-from collections.abc import Callable
 
 import msgspec
 
@@ -40,16 +39,11 @@ class Preparing(Reconciler):
         self._configured = configured
         self._kernel = kernel
         self._prepared: Prepared | None = None
-        self._listeners: list[Callable[[], None]] = []
         configured.subscribe(self.trigger)
 
     @property
     def mtu(self) -> int:
         return self._prepared.mtu if self._prepared else DEFAULT_MTU
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """`listener` runs after the node's own addresses changed."""
-        self._listeners.append(listener)
 
     async def prepared(self) -> Prepared:
         """The newest configuration, once the node is prepared for it.  Cheap when it is; TryAgain when it cannot be."""
@@ -77,8 +71,7 @@ class Preparing(Reconciler):
         self.looked = True
         if facts != self.facts:
             self.facts = facts
-            for listener in self._listeners:
-                listener()
+            self._notify()
 
     async def _apply(self, config: NodeConfig) -> None:
         peers = config.bgp.peers if config.bgp else ()

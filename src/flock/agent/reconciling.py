@@ -39,12 +39,21 @@ class Reconciler(ABC):
         self._triggered = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._alone = asyncio.Lock()  # for whoever changes, or compares, what a run changes
+        self._listeners: list[Callable[[], None]] = []
         self.problem = ""
         self.runs = 0
 
     @abstractmethod
     async def _reconcile(self) -> str:
         """What could not be done, in words, or nothing; FlockError or OSError if that was all of it."""
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """`listener` runs whenever a run found something out that others go by."""
+        self._listeners.append(listener)
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def trigger(self) -> None:
         self._triggered.set()
