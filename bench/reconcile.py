@@ -44,10 +44,10 @@ async def _measure(addresses: int, rounds: int, state_dir: Path) -> Passes:
     attachments = SimpleNamespace(store=store, links=_make_links(allocations))
     pods = {(a.namespace, a.pod_name): _pod(a, ready=True) for a in allocations}
     source = SimpleNamespace(pods=pods, namespaces={}, node=None)
-    view = SimpleNamespace(config=parse_node_config(CONFIG), facts=NodeFacts(node="n1"))
+    known = SimpleNamespace(config=parse_node_config(CONFIG), facts=NodeFacts(node="n1"))
     kernel = Kernel(sysctl=Path("/proc/sys/net"))
-    parts: dict[str, Any] = {"attachments": attachments, "source": source, "view": view, "kernel": kernel}
-    parts["departure"] = SimpleNamespace(begun=False)
+    parts: dict[str, Any] = {"attachments": attachments, "source": source, "kernel": kernel}
+    parts |= {"configured": known, "preparing": known, "departure": SimpleNamespace(begun=False)}
     announcer = Announcer(**parts, state_dir=state_dir)
     announcer.begin()
     passes: Passes = {"all new": [await _timed(announcer)], "nothing changed": [], "one pod changed": []}

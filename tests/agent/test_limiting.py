@@ -29,9 +29,9 @@ class World:
         self.restricted: Collection[str] = ()
         self.refuses = False
         limits = SimpleNamespace(connections_per_pod=LIMIT)
-        view: Any = SimpleNamespace(config=SimpleNamespace(limits=limits))
+        configured: Any = SimpleNamespace(config=SimpleNamespace(limits=limits))
         policies: Any = self
-        self.limit_of = ConnectionLimit(policies=policies, view=view, sysctl=directory)
+        self.limit_of = ConnectionLimit(policies=policies, configured=configured, sysctl=directory)
 
     def look(self, **opened: int) -> bool:
         """One run, with so many connections; all that was done."""

@@ -48,10 +48,10 @@ def test_what_was_mended_is_seen_at_the_next_look(fresh: Node) -> None:
 
 def test_a_look_that_fails_changes_nothing_that_was_said(fresh: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     kube_proxy(fresh, "! -s 10.244.0.0/16")
-    view: Any = SimpleNamespace(config=object(), aggregates=(ip_network("192.0.2.0/24"),))
+    aggregates: Any = SimpleNamespace(networks=(ip_network("192.0.2.0/24"),))
 
     async def story() -> None:
-        neighbours = Neighbours(view)
+        neighbours = Neighbours(aggregates)
         assert await neighbours.reconcile()
         said = neighbours.harm
         assert MASQUERADES in said.masquerade
