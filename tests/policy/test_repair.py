@@ -13,8 +13,10 @@ from playground import Playground, present
 from flock.agent import policies
 from flock.agent.happened import Happened
 from flock.agent.policies import Policies
+from flock.core.errors import KernelRefused
 from flock.core.facts import NodeFacts
 from flock.core.policy.render import Transaction
+from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
 
 Scenario = Callable[[Policies, Nft], Awaitable[None]]
@@ -113,5 +115,31 @@ def test_a_flush_while_our_own_change_is_under_way_is_not_forgotten(
         kept.trigger()
         await asyncio.wait_for(done.wait(), 10)
         await until_present(nft)
+
+    with_rules_in_force(ground, tmp_path, scenario)
+
+
+def test_a_comparison_that_cannot_be_made_leaves_the_rules_in_force_and_is_made_later(
+    ground: Playground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(kept: Policies, nft: Nft) -> None:
+        ask, compared = nft.ask, list[str]()
+
+        async def refusing(question: Any) -> Any:
+            if question is observe.observe:
+                compared.append(kept.problem)
+                if len(compared) == 1:
+                    raise KernelRefused("not now")
+            return await ask(question)
+
+        monkeypatch.setattr(nft, "ask", refusing)
+        kept._look_at_once()
+        for _ in range(STEPS):
+            assert not kept.problem
+            if len(compared) > 1:
+                break
+            kept.trigger()
+            await REAL_SLEEP(0.01)
+        assert compared == ["", ""] and not kept.repairs
 
     with_rules_in_force(ground, tmp_path, scenario)

@@ -45,6 +45,7 @@ log = logging.getLogger("policy")
 LOOK_EVERY = 120.0  # a comparison of everything that is in force; events tell most of what happens between
 COUNT_EVERY = 30.0  # how old the number of dropped packets may be
 RETRY, FIRST_RETRY = 1.0, 0.05  # whoever flushed the tables may still be at it: soon at first
+NEVER = float("-inf")
 TURNS = 20  # that an ADD waits for its own namespace's policies, should they be so many or change so often
 
 
@@ -175,7 +176,10 @@ class Policies(Reconciler):
         self._drops.start()
         if time.monotonic() - self._looked > LOOK_EVERY:
             self._looked = time.monotonic()
-            await self._compare()
+            try:
+                await self._compare()
+            except FlockError:  # nothing is out of force for that; the next run looks again
+                self._looked = NEVER
         await self._in_force()
         await self._count()
         return self.problem  # of another transaction meanwhile
@@ -253,7 +257,7 @@ class Policies(Reconciler):
 
     def _look_at_once(self) -> None:
         """Not making everything anew: that is what may have been too much to tell, and would be again."""
-        self._looked = float("-inf")
+        self._looked = NEVER
         self.trigger()
 
     async def _count(self) -> None:
