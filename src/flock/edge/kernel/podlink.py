@@ -267,6 +267,8 @@ def host_side(link: r.Link, allocation: Allocation, announced: Announced) -> lis
     if allocation.ip6:
         requests.append(r.add_address(index, GATEWAY6_BYTES, 64))
     requests.append(r.set_up(index))
+    if allocation.ip6:
+        requests.append(r.make_local(index, GATEWAY6_BYTES))
     requests += map(r.add_route, host_routes(index, allocation, announced))
     requests += host_neighbours(index, allocation)
     return requests
@@ -304,6 +306,7 @@ def pod_side(index: int, allocation: Allocation) -> list[r.Request]:
     requests = [r.set_up(LOOPBACK_INDEX), r.set_up(index)]
     on_eth0 = dict.fromkeys((*primaries(allocation), *allocation.addresses))
     requests += [r.add_address(index, a, 8 * len(a)) for a in map(packed, on_eth0)]
+    requests += [r.make_local(index, packed(a)) for a in on_eth0 if ":" in a]
     requests += [r.add_address(LOOPBACK_INDEX, a, 8 * len(a)) for a in map(packed, allocation.anycast)]
     for gateway, fam, wanted in (
         (GATEWAY6_BYTES, w.AF_INET6, allocation.ip6),

@@ -13,6 +13,7 @@ from flock.edge.netlink import wire as w
 _IFINFO = struct.Struct("=BBHiII")
 _IFADDR = struct.Struct("=BBBBI")
 _RTMSG = struct.Struct("=BBBBBBBBI")
+SETTLED = 60  # seconds; what the kernel does at leisure takes a moment
 _NDMSG = struct.Struct("=BBHiHBB")
 ROUTE_HEADER = _RTMSG.size
 
@@ -296,6 +297,16 @@ def host_route(address: bytes, *, index: int, protocol: int, metric: int) -> Rou
 def add_route(route: Route) -> Request:
     """Replaces a route to the same destination with the same metric."""
     return Request("add a route", w.RTM_NEWROUTE, w.NLM_F_CREATE | w.NLM_F_REPLACE, route.encode())
+
+
+def make_local(index: int, address: bytes) -> Request:
+    """Packets to an IPv6 address that the link was just given are taken in from now on.
+
+    The kernel sees to that by itself, but at leisure: its entry follows, and this one goes after SETTLED seconds."""
+    head = (w.AF_INET6, 128, 0, 0, w.RT_TABLE_LOCAL, w.RTPROT_KERNEL, w.RT_SCOPE_UNIVERSE, w.RTN_LOCAL, 0)
+    body = _RTMSG.pack(*head) + w.attr(w.RTA_DST, address) + w.attr(w.RTA_OIF, w.u32(index))
+    body += w.attr(w.RTA_EXPIRES, w.u32(SETTLED))
+    return Request("make an address local", w.RTM_NEWROUTE, w.NLM_F_CREATE | w.NLM_F_REPLACE, body)
 
 
 def delete_route(route: Route) -> Request:
