@@ -40,13 +40,13 @@ def main() -> None:
 
 async def _measure(addresses: int, rounds: int, state_dir: Path) -> Passes:
     allocations = [_allocation(number, addresses // PODS) for number in range(PODS)]
-    store = SimpleNamespace(entries={a.container_id: a for a in allocations})
-    attachments = SimpleNamespace(store=store, links=_make_links(allocations))
+    links = _make_links(allocations)
+    attached = SimpleNamespace(entries=tuple(allocations), links=links, has_link=links.__contains__)
     pods = {(a.namespace, a.pod_name): _pod(a, ready=True) for a in allocations}
     source = SimpleNamespace(pods=pods, namespaces={}, node=None)
     known = SimpleNamespace(config=parse_node_config(CONFIG), facts=NodeFacts(node="n1"))
     kernel = Kernel(sysctl=Path("/proc/sys/net"))
-    parts: dict[str, Any] = {"attachments": attachments, "source": source, "kernel": kernel}
+    parts: dict[str, Any] = {"attached": attached, "source": source, "kernel": kernel}
     parts |= {"configured": known, "preparing": known, "departure": SimpleNamespace(begun=False)}
     announcer = Announcer(**parts, state_dir=state_dir)
     announcer.begin()
@@ -87,8 +87,8 @@ def _pod(allocation: Allocation, *, ready: bool) -> Pod:
     return Pod(metadata=Metadata(name=allocation.pod_name, namespace=allocation.namespace), status=status)
 
 
-def _make_links(allocations: list[Allocation]) -> dict[int, str]:
-    """By index."""
+def _make_links(allocations: list[Allocation]) -> dict[str, int]:
+    """Indexes by name."""
     lines = [
         line
         for number, allocation in enumerate(allocations)
@@ -101,7 +101,7 @@ def _make_links(allocations: list[Allocation]) -> dict[int, str]:
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
     shown = subprocess.run(["ip", "-json", "link"], capture_output=True, text=True, check=True)
     names = {a.host_interface for a in allocations}
-    return {link["ifindex"]: link["ifname"] for link in json.loads(shown.stdout) if link["ifname"] in names}
+    return {link["ifname"]: link["ifindex"] for link in json.loads(shown.stdout) if link["ifname"] in names}
 
 
 if __name__ == "__main__":

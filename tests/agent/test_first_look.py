@@ -101,13 +101,10 @@ class RefusingBlackholes(Kernel):
 def test_a_prefix_whose_blackhole_is_refused_keeps_no_pod_waiting() -> None:
     pod = Allocation(container_id="a", namespace="default", pod_name="a", owner_uid="", ip4="192.0.2.2",
                      state="committed", allocated_at="", host_interface="flock00000001")  # fmt: skip
-    attachments: Any = SimpleNamespace(
-        store=SimpleNamespace(entries={"a": pod}, get={"a": pod}.get),
-        locks=SimpleNamespace(held=lambda _: False),
-        owner_of=lambda _: "a",
-        note_links=lambda _: None,
-        half_rebuilt=list,
+    attached: Any = SimpleNamespace(
+        entries=(pod,), of={"a": pod}.get, is_busy=lambda _: False, owner_of=lambda _: "a", note_links=lambda _: None
     )
+    attachments: Any = SimpleNamespace(half_rebuilt=list)
 
     configured: Any = SimpleNamespace(
         config=SimpleNamespace(aggregates=(ip_network("192.0.2.0/24"),)), subscribe=lambda _: None
@@ -116,7 +113,13 @@ def test_a_prefix_whose_blackhole_is_refused_keeps_no_pod_waiting() -> None:
 
     async def story() -> None:
         kernel = RefusingBlackholes()
-        healer = Healer(attachments=attachments, kernel=kernel, aggregates=Aggregates(configured), preparing=preparing)
+        healer = Healer(
+            attached=attached,
+            attachments=attachments,
+            kernel=kernel,
+            aggregates=Aggregates(configured),
+            preparing=preparing,
+        )
         await healer.reconcile()
         assert "add a route" in kernel.applied, "the pod's route is repaired"
         assert "192.0.2.0/24" in healer.problem and "not now" in healer.problem

@@ -31,7 +31,7 @@ class World:
         limits = SimpleNamespace(connections_per_pod=LIMIT)
         configured: Any = SimpleNamespace(config=SimpleNamespace(limits=limits))
         policies: Any = self
-        self.limit_of = ConnectionLimit(policies=policies, configured=configured, sysctl=directory)
+        self.limit_of = ConnectionLimit(attached=policies, policies=policies, configured=configured, sysctl=directory)
 
     def look(self, **opened: int) -> bool:
         """One run, with so many connections; all that was done."""
@@ -48,7 +48,7 @@ class World:
             raise KernelRefused("list connections: not now")
         return Counter()
 
-    # --- as Policies ---
+    # --- as Policies, and as Attached ---
 
     def opened(self, _: Mapping[int, int]) -> dict[str, int]:
         return dict(self.by_pod)
@@ -56,7 +56,7 @@ class World:
     async def limit(self, overfull: Collection[str]) -> None:
         self.restricted = set(overfull)
 
-    def pod_at(self, interface: str) -> str:
+    def pod_on(self, interface: str) -> str:
         return f"default/{interface}"
 
 

@@ -11,6 +11,7 @@ import pytest
 from playground import Playground, present
 
 from flock.agent import policies
+from flock.agent.attached import Attached
 from flock.agent.happened import Happened
 from flock.agent.policies import Policies
 from flock.core.errors import KernelRefused
@@ -18,6 +19,7 @@ from flock.core.facts import NodeFacts
 from flock.core.policy.render import Transaction
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
+from flock.edge.store import Store
 
 Scenario = Callable[[Policies, Nft], Awaitable[None]]
 STEPS = 500
@@ -31,9 +33,10 @@ def with_rules_in_force(ground: Playground, directory: Path, scenario: Scenario)
     believed: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
 
     async def whole() -> None:
+        nobody = Attached(Store(directory, node="n1", cooldown=0, half_done=directory / "pending"))
         kept = Policies(
             source=source,
-            allocations=list,
+            attached=nobody,
             configured=believed,
             preparing=believed,
             happened=Happened(),

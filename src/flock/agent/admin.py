@@ -30,7 +30,7 @@ class Admin:
         self._preparing = parts.preparing
         self._aggregates = parts.aggregates
         self._source = parts.source
-        self._attachments = parts.attachments
+        self._attached = parts.attached
         self._ipam = parts.ipam
         self._healer = parts.healer
         self._checker = parts.checker
@@ -57,7 +57,7 @@ class Admin:
         }
 
     async def status(self, _: Request) -> dict[str, Any]:
-        entries = self._attachments.store.entries.values()
+        entries = self._attached.entries
         return {
             **base_status(self._configured.node, self._readiness),
             "mtu": self._preparing.mtu,
@@ -87,7 +87,7 @@ class Admin:
             return []  # `degraded` says so already
 
     async def pods(self, _: Request) -> list[dict[str, Any]]:
-        rows = [self._row(a) for a in self._attachments.store.entries.values()]
+        rows = [self._row(a) for a in self._attached.entries]
         return sorted(rows, key=lambda row: (row["namespace"], row["pod"], row["container"]))
 
     def _row(self, allocation: Allocation) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from flock.agent.admin import Admin, base_status
 from flock.agent.adopting import adopt
 from flock.agent.aggregates import Aggregates
+from flock.agent.attached import Attached
 from flock.agent.attachments import Attachments
 from flock.agent.configured import Configured
 from flock.agent.conflist import Conflist
@@ -64,6 +65,7 @@ class Agent:
         self._store = Store(
             settings.state_dir, node=settings.node, cooldown=settings.cooldown, half_done=settings.run_dir / "pending"
         )
+        self._attached = Attached(self._store)
         self._store_problem = "the state file is not loaded yet"
         self._deferred = DeferredDels(settings.run_dir)
         self._kernel = Kernel(sysctl=settings.sysctl_dir)
@@ -83,7 +85,7 @@ class Agent:
             configured=self._configured,
             preparing=self._preparing,
             happened=self._happened,
-            allocations=lambda: self._store.entries.values(),
+            attached=self._attached,
             state_dir=settings.state_dir,
             strict=settings.strict,
             antispoofing=settings.antispoofing,
@@ -177,6 +179,7 @@ class Agent:
             preparing=self._preparing,
             aggregates=self._aggregates,
             store=self._store,
+            attached=self._attached,
             kernel=self._kernel,
             policies=self._policies,
             routing=self._routing,
@@ -223,8 +226,8 @@ class Agent:
     async def _load_store(self) -> None:
         while True:
             try:
-                self._store.load()
-                await adopt(self._store, self._kernel)
+                self._attached.load()
+                await adopt(self._attached, self._kernel)
             except (FlockError, OSError) as error:
                 if str(error) != self._store_problem:
                     log.error("could not load the store problem=%s", error)
@@ -232,7 +235,7 @@ class Agent:
                 await asyncio.sleep(RETRY)
             else:
                 self._store_problem = ""
-                log.info("loaded store allocations=%d", len(self._store.entries))
+                log.info("loaded store allocations=%d", len(self._attached.entries))
                 return
 
     async def _catch_up(self, attachments: Attachments) -> None:

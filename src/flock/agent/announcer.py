@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from flock.agent.attachments import Attachments
+from flock.agent.attached import Attached
 from flock.agent.configured import Configured
 from flock.agent.departure import Departure
 from flock.agent.preparing import Preparing
@@ -42,7 +42,7 @@ class Announcer(Reconciler):
     def __init__(
         self,
         *,
-        attachments: Attachments,
+        attached: Attached,
         source: Source,
         configured: Configured,
         preparing: Preparing,
@@ -51,7 +51,7 @@ class Announcer(Reconciler):
         state_dir: Path,
     ) -> None:
         super().__init__(log, "could not announce", pauses=(RETRY, RETRY))
-        self._attachments = attachments
+        self._attached = attached
         self._source = source
         self._configured = configured
         self._preparing = preparing
@@ -79,7 +79,7 @@ class Announcer(Reconciler):
             return ""
         all_claims = self.claims()
         wanted, going = desired(all_claims), self._still_leaving(leaving(all_claims))
-        indexes = {name: index for index, name in self._attachments.links.items()}
+        indexes = self._attached.links
         now = time.monotonic()
 
         def lingers(address: bytes) -> bool:
@@ -99,7 +99,7 @@ class Announcer(Reconciler):
     async def _replace_originals(self, indexes: Mapping[str, int]) -> None:
         """Where the original flock led to what its pods carry, now that ours says who is announced."""
         carriers: dict[bytes, list[int]] = {}
-        for allocation in self._attachments.store.entries.values():
+        for allocation in self._attached.entries:
             if allocation.is_adopted and allocation.host_interface in indexes:
                 for address in (*allocation.anycast, *allocation.addresses):
                     carriers.setdefault(packed(address), []).append(indexes[allocation.host_interface])
@@ -125,14 +125,13 @@ class Announcer(Reconciler):
             self.look_again(min(self._withdrawn.values()) + LINGER - now + 0.1)
 
     def claims(self) -> list[Claim]:
-        present = set(self._attachments.links.values())
         config, facts = self._configured.config, self._preparing.facts
         self._rights = Rights(config, facts, self._source.namespaces, before=self._rights)
         return claims(
-            self._attachments.store.entries.values(),
+            self._attached.entries,
             self._source.pods,
             withdrawn=self.withdrawn,
-            alive=lambda allocation: allocation.host_interface in present,
+            alive=lambda allocation: self._attached.has_link(allocation.host_interface),
             right=self._rights.of,
         )
 
@@ -143,7 +142,7 @@ class Announcer(Reconciler):
             if not self._picture_complete:
                 return []
             present = await self._kernel.announced()
-            indexes = {name: index for index, name in self._attachments.links.items()}
+            indexes = self._attached.links
             found = []
             for claim in self.claims():
                 if claim.obstacle:

@@ -1,4 +1,4 @@
-"""Attaching and detaching containers: the one place that writes the store, the address book and pods' links.
+"""Attaching and detaching containers: the one place that changes who is attached, the address book and pods' links.
 
 Attach:  pick addresses -> mark `pending` -> rules -> link, addresses, routes, up -> `committed` on disk.
 Detach:  mark `pending` -> link deleted -> rules gone -> entry gone from the disk, addresses cooling.
@@ -19,7 +19,7 @@ from ipaddress import ip_address
 import msgspec
 
 from flock.agent.aggregates import Aggregates
-from flock.agent.locks import KeyedLocks
+from flock.agent.attached import Attached
 from flock.agent.podinfo import PodInfo
 from flock.agent.policies import Policies
 from flock.agent.preparing import Preparing
@@ -28,12 +28,11 @@ from flock.core.errors import AddressInUse, AnotherNamespaces, Code, FlockError,
 from flock.core.faults import Point, faults
 from flock.core.ipam import Ipam
 from flock.core.model import Allocation, Pod, Released
-from flock.core.naming import format_mac, host_interface, pod_mac
+from flock.core.naming import format_mac, pod_mac
 from flock.core.pools import Address
 from flock.edge.kernel.netns import netns_id
 from flock.edge.kernel.podlink import host_name
 from flock.edge.kernel.threads import Kernel
-from flock.edge.store import Store
 
 log = logging.getLogger("attach")
 
@@ -54,48 +53,27 @@ class Attachments:
     def __init__(
         self,
         *,
-        store: Store,
+        attached: Attached,
         ipam: Ipam,
         kernel: Kernel,
         preparing: Preparing,
         aggregates: Aggregates,
         policies: Policies,
     ) -> None:
-        self.store = store
-        self.locks = KeyedLocks()
+        self._attached = attached
         self._ipam = ipam
         self._kernel = kernel
         self._preparing = preparing
         self._aggregates = aggregates
         self._policies = policies
-        self._names: dict[str, str] = {host_name(a): a.container_id for a in store.entries.values()}
-        # Links of committed pods by index.  A detachment takes its link out first, so events about a link that is
-        # still in here are somebody else's doing.
-        self.links: dict[int, str] = {}
-        self._listeners: list[Callable[[Allocation], None]] = []
         self._detaching: set[asyncio.Task[None]] = set()  # take-overs that nobody waits for any more
-
-    def subscribe(self, listener: Callable[[Allocation], None]) -> None:
-        """`listener` runs after each attachment and detachment."""
-        self._listeners.append(listener)
-
-    def owner_of(self, host_interface_name: str) -> str | None:
-        """The container that uses a host interface, including one whose ADD is under way."""
-        return self._names.get(host_interface_name)
-
-    def note_links(self, observed: dict[int, str]) -> None:
-        """Take in the indexes of links that an earlier life of the agent, or the original, made."""
-        for index, name in observed.items():
-            known = self.store.get(self._names.get(name, ""))
-            if known is not None and known.state == "committed":
-                self.links[index] = name
 
     # --- attaching ---
 
     async def attach(self, asked: Asked, learn: Callable[[], Awaitable[PodInfo]]) -> Allocation:
         """`learn` is awaited only for a container that is not known yet."""
-        async with self.locks.hold(asked.container_id):
-            known = self.store.get(asked.container_id)
+        async with self._attached.hold(asked.container_id):
+            known = self._attached.of(asked.container_id)
             if known is None:
                 return await self._attach_new(asked, await learn())
             if known.ifname and known.ifname != asked.ifname:
@@ -110,8 +88,8 @@ class Attachments:
 
     async def rebuild(self, container_id: str) -> bool:
         """Make a committed container's lost link again in its namespace.  False if that failed."""
-        async with self.locks.hold(container_id):
-            known = self.store.get(container_id)
+        async with self._attached.hold(container_id):
+            known = self._attached.of(container_id)
             if known is None or not (known.state == "committed" or _is_half_rebuilt(known)):
                 return False
             asked = Asked(container_id=container_id, netns=known.netns, ifname=known.ifname, network=known.network)
@@ -197,18 +175,11 @@ class Attachments:
             network=asked.network,
             netns=asked.netns,
             ifname=asked.ifname,
-            host_interface=self._name_for(cid),
+            host_interface=self._attached.name_for(cid),
             mac=format_mac(pod_mac(cid)),
             mtu=pod.mtu,
             annotations=dict(pod.annotations),
         )
-
-    def _name_for(self, container_id: str) -> str:
-        """Two containers whose names hash alike get different interfaces; the loser's name is hashed again."""
-        attempt = 0
-        while self._names.get(host_interface(container_id, attempt), container_id) != container_id:
-            attempt += 1
-        return host_interface(container_id, attempt)
 
     async def _make_way(self, named: Named, container_id: str, pod: PodInfo) -> None:
         """Detach sandboxes that have the address and are gone, or of the same pod; a living one keeps it."""
@@ -221,7 +192,7 @@ class Attachments:
             return not same_pod and not _is_gone(old)
 
         for rival in [rival for rival in rivals if rival != container_id]:
-            old = self.store.get(rival)
+            old = self._attached.of(rival)
             if old is None or stays(old):
                 raise self._refused(named, pod, rival, old)
             log.info("taking over address=%s from=%s for=%s", named.address, rival, container_id)
@@ -248,21 +219,19 @@ class Attachments:
 
     async def _set_up(self, pending: Allocation, pod: Pod | None) -> Allocation:
         """From a pending allocation to a committed one.  On failure the caller decides what stays."""
-        self._names[pending.host_interface] = cid = pending.container_id
-        self.store.mark(pending)
+        self._attached.begin(pending)
         faults.reach(Point.ADD_PENDING)
         await self._policies.admit(pending, pod=pod)
         faults.reach(Point.ADD_RULES)
         link = await self._kernel.attach(
             pending,
             announced=self._aggregates.uncovered(pending),
-            claimed=lambda name: self._names.get(name, cid) != cid,
+            claimed=lambda name: self._attached.owner_of(name) not in (None, pending.container_id),
         )
         committed = msgspec.structs.replace(pending, state="committed", netns_id=link.netns_id)
-        await self.store.put(committed)
-        self.links[link.host_index] = committed.host_interface
+        await self._attached.record(committed, link=link.host_index)
         faults.reach(Point.ADD_COMMITTED)
-        self._notify(committed)
+        self._attached.tell(committed)
         return committed
 
     async def _undo(self, allocation: Allocation) -> None:
@@ -270,12 +239,11 @@ class Attachments:
         try:
             await self._kernel.detach(allocation)
             await self._policies.release(allocation)
-            await self.store.forget(allocation.container_id, released=())
+            await self._attached.forget(allocation, released=())
         except (FlockError, OSError) as error:
             log.error("could not undo a failed ADD container=%s problem=%s", allocation.container_id, error)
-            if self.store.get(allocation.container_id) is not None:
+            if self._attached.of(allocation.container_id) is not None:
                 return
-        self._names.pop(allocation.host_interface, None)
         self._release(_addresses(allocation), allocation.container_id, cool_since=None)
 
     # --- detaching ---
@@ -284,8 +252,8 @@ class Attachments:
         self, container_id: str, *, ifname: str = "", unless: Callable[[Allocation], bool] | None = None
     ) -> None:
         """Forget a container.  Unknown ones, other interfaces than ours and what `unless` spares are left alone."""
-        async with self.locks.hold(container_id):
-            known = self.store.get(container_id)
+        async with self._attached.hold(container_id):
+            known = self._attached.of(container_id)
             if known is None or (ifname and known.ifname and known.ifname != ifname):
                 return
             if unless is not None and unless(known):
@@ -295,43 +263,35 @@ class Attachments:
     async def _take_down(self, known: Allocation) -> None:
         if known.state == "committed":
             known = msgspec.structs.replace(known, state="pending")
-            self.store.mark(msgspec.structs.replace(known, netns_id=""))
-            self._notify(known)  # what it carries is withdrawn while its link still stands
+            self._attached.begin(msgspec.structs.replace(known, netns_id=""))
+            self._attached.tell(known)  # what it carries is withdrawn while its link still stands
         faults.reach(Point.DEL_PENDING)
-        for index in [index for index, name in self.links.items() if name == host_name(known)]:
-            del self.links[index]
         await self._kernel.detach(known)
         faults.reach(Point.DEL_UNLINKED)
         await self._policies.release(known)
         now = time.time()
         carried = (*known.held, *known.anycast)
-        await self.store.forget(known.container_id, released=[Released(a, now, known.namespace) for a in carried])
+        await self._attached.forget(known, released=[Released(a, now, known.namespace) for a in carried])
         faults.reach(Point.DEL_FORGOTTEN)
-        if self._names.get(host_name(known)) == known.container_id:
-            del self._names[host_name(known)]
         self._release(_addresses(known), known.container_id, cool_since=now)
-        self._notify(known)
+        self._attached.tell(known)
 
     async def resolve_pending(self) -> None:
         """Undo what an earlier life, or a failure, left half done and nobody is at work on."""
-        for allocation in list(self.store.entries.values()):
+        for allocation in self._attached.entries:
             if allocation.state != "pending" or _is_half_rebuilt(allocation):
                 continue
-            if not self.locks.held(allocation.container_id):
+            if not self._attached.is_busy(allocation.container_id):
                 log.info("undoing half-done container=%s pod=%s", allocation.container_id, allocation.pod)
                 await self.detach(allocation.container_id)
 
     def half_rebuilt(self) -> list[Allocation]:
         """Running pods whose link was being made again when something went wrong; nobody works on them."""
-        return [a for a in self.store.entries.values() if _is_half_rebuilt(a) and not self.locks.held(a.container_id)]
+        return [a for a in self._attached.entries if _is_half_rebuilt(a) and not self._attached.is_busy(a.container_id)]
 
     def _release(self, addresses: Iterable[Address], container_id: str, *, cool_since: float | None) -> None:
         for address in addresses:
             self._ipam.release(address, container_id, cool_since=cool_since)
-
-    def _notify(self, allocation: Allocation) -> None:
-        for listener in self._listeners:
-            listener(allocation)
 
 
 def _addresses(allocation: Allocation) -> list[Address]:

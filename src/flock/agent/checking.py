@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ipaddress import ip_address, ip_interface
 
 from flock.agent.announcer import Announcer
+from flock.agent.attached import Attached
 from flock.agent.attachments import Attachments
 from flock.agent.healing import Healer
 from flock.agent.policies import Policies
@@ -25,6 +26,7 @@ class Checker:
     def __init__(
         self,
         *,
+        attached: Attached,
         attachments: Attachments,
         announcer: Announcer,
         healer: Healer,
@@ -33,6 +35,7 @@ class Checker:
         source: Source,
         preparing: Preparing,
     ) -> None:
+        self._attached = attached
         self._attachments = attachments
         self._announcer = announcer
         self._healer = healer
@@ -66,9 +69,7 @@ class Checker:
     async def audit(self) -> list[dict[str, str]]:
         """Leaks and losses of the whole node, as rows.  Containers that a verb is at work on are left out."""
         rows = []
-        settled = (
-            a for a in self._attachments.store.entries.values() if not self._attachments.locks.held(a.container_id)
-        )
+        settled = (a for a in self._attached.entries if not self._attached.is_busy(a.container_id))
         by_container = {a.container_id: a for a in settled}
         broken = set()
         for difference in await self._healer.differences():

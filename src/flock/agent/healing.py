@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Collection
 
 from flock.agent.aggregates import Aggregates
+from flock.agent.attached import Attached
 from flock.agent.attachments import Attachments
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
@@ -41,6 +42,7 @@ class Healer(Reconciler):
     def __init__(
         self,
         *,
+        attached: Attached,
         attachments: Attachments,
         kernel: Kernel,
         aggregates: Aggregates,
@@ -48,6 +50,7 @@ class Healer(Reconciler):
         grace: float = GRACE,
     ) -> None:
         super().__init__(log, "healing failed", period=PERIOD, spacing=SPACING)
+        self._attached = attached
         self._attachments = attachments
         self._kernel = kernel
         self._aggregates = aggregates
@@ -103,8 +106,8 @@ class Healer(Reconciler):
         """What was refused; one refusal keeps nothing else waiting."""
         observed = await self._kernel.observe()
         self.looked = True
-        self._attachments.note_links({link.index: name for name, link in observed.links.items()})
-        self._aggregates.take_stock(observed, self._attachments.store.entries.values())
+        self._attached.note_links({link.index: name for name, link in observed.links.items()})
+        self._aggregates.take_stock(observed, self._attached.entries)
         self._refusals = []
         for difference in self._aggregates.differences(observed):
             if await self._attempt(difference, self._kernel.apply(list(difference.repair), ignore=GONE)):
@@ -125,14 +128,14 @@ class Healer(Reconciler):
     # --- losses ---
 
     def _losses(self, observed: Observed) -> list[Difference]:
-        return compare(self._attachments.store.entries.values(), observed, announced=self._aggregates.uncovered)
+        return compare(self._attached.entries, observed, announced=self._aggregates.uncovered)
 
     async def _repair_losses(self, observed: Observed) -> None:
         missing: dict[str, Difference] = {}
         for difference in self._losses(observed):
             if difference.kind is Kind.LINK_MISSING:
                 missing[difference.container_id] = difference
-            elif not self._attachments.locks.held(difference.container_id):
+            elif not self._attached.is_busy(difference.container_id):
                 await self._repair(difference)
         for container_id in list(self._dead_since):
             if container_id not in missing:
@@ -157,8 +160,8 @@ class Healer(Reconciler):
         await self._kernel.apply(list(difference.repair), ignore=GONE)
 
     async def _resurrect_or_bury(self, container_id: str, difference: Difference) -> None:
-        allocation = self._attachments.store.get(container_id)
-        if allocation is None or self._attachments.locks.held(container_id):
+        allocation = self._attached.of(container_id)
+        if allocation is None or self._attached.is_busy(container_id):
             return
         if allocation.netns and allocation.netns_id and netns_id(allocation.netns) == allocation.netns_id:
             self._dead_since.pop(container_id, None)
@@ -180,12 +183,12 @@ class Healer(Reconciler):
         return orphans(observed, owner=self._owner, busy=self._busy)
 
     def _owner(self, name: str) -> Allocation | None:
-        container_id = self._attachments.owner_of(name)
-        return None if container_id is None else self._attachments.store.get(container_id)
+        container_id = self._attached.owner_of(name)
+        return None if container_id is None else self._attached.of(container_id)
 
     def _busy(self, name: str) -> bool:
-        container_id = self._attachments.owner_of(name)
-        return container_id is not None and self._attachments.locks.held(container_id)
+        container_id = self._attached.owner_of(name)
+        return container_id is not None and self._attached.is_busy(container_id)
 
     async def _remove_leftovers(self, observed: Observed, *, after: int) -> None:
         leftovers = self._leftovers(observed)
@@ -209,7 +212,7 @@ class Healer(Reconciler):
     def _on_event(self, event: Event) -> None:
         if event.link is not None and is_host_interface(event.link.name):
             self._pod_links.add(event.index)
-        if event.index in self._attachments.links:
+        if self._attached.interface_at(event.index) is not None:
             as_it_should_be = event.link is not None and event.link.up and event.link.mac == HOST_MAC
             if not as_it_should_be and event.kind != w.RTM_NEWADDR:
                 self.trigger()
@@ -221,4 +224,4 @@ class Healer(Reconciler):
             self._preparing.trigger()  # the node's own addresses, networks or uplinks
         if event.kind == w.RTM_DELLINK:
             self._pod_links.discard(event.index)
-            self._attachments.links.pop(event.index, None)
+            self._attached.drop_link(event.index)

@@ -16,6 +16,7 @@ import logging
 import time
 from pathlib import Path
 
+from flock.agent.attached import Attached
 from flock.agent.configured import Configured
 from flock.agent.policies import Policies
 from flock.agent.reconciling import Reconciler
@@ -32,8 +33,9 @@ ENOUGH = 0.9  # of what it may have: below this a pod is let go on
 class ConnectionLimit(Reconciler):
     """What the kernel refuses is shown where the rules are."""
 
-    def __init__(self, *, policies: Policies, configured: Configured, sysctl: Path) -> None:
+    def __init__(self, *, attached: Attached, policies: Policies, configured: Configured, sysctl: Path) -> None:
         super().__init__(log, "could not limit connections", minor=True, period=PERIOD, pauses=(PERIOD, PERIOD))
+        self._attached = attached
         self._policies = policies
         self._configured = configured
         self._netfilter = sysctl / "netfilter"
@@ -46,7 +48,7 @@ class ConnectionLimit(Reconciler):
     @property
     def restricted(self) -> str:
         """Who is, in words."""
-        pods = sorted(self._policies.pod_at(interface) for interface in self.overfull)
+        pods = sorted(self._attached.pod_on(interface) for interface in self.overfull)
         if not pods:
             return ""
         shown = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
@@ -77,10 +79,10 @@ class ConnectionLimit(Reconciler):
     async def _restrict(self, overfull: dict[str, int], limit: int) -> None:
         await self._policies.limit(overfull.keys())  # first: what is told is in force
         for interface in overfull.keys() - self.overfull.keys():
-            pod = self._policies.pod_at(interface)
+            pod = self._attached.pod_on(interface)
             log.warning("no further connections pod=%s has=%d limit=%d", pod, overfull[interface], limit)
         for interface in self.overfull.keys() - overfull.keys():
-            log.info("connections again pod=%s", self._policies.pod_at(interface))
+            log.info("connections again pod=%s", self._attached.pod_on(interface))
         self.overfull = overfull
 
     def _limit(self) -> int:

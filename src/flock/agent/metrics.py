@@ -34,7 +34,7 @@ def told(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
         ]
 
     def allocations() -> Samples:
-        states = Counter(a.state for a in parts.attachments.store.entries.values())
+        states = Counter(a.state for a in parts.attached.entries)
         return [({"state": state}, states[state]) for state in ("committed", "pending")]
 
     def repairs() -> Samples:
@@ -59,7 +59,7 @@ def told(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
         Metric("flock_pool_size", "gauge", "Addresses of a pool.", lambda: pools("size")),
         Metric("flock_pool_used", "gauge", "Addresses in use.", lambda: pools("used")),
         Metric("flock_pool_cooling", "gauge", "Addresses at rest.", lambda: pools("cooling")),
-        Metric("flock_store_flushes_total", "counter", "Durable writes.", lambda: parts.attachments.store.flushes),
+        Metric("flock_store_flushes_total", "counter", "Durable writes.", lambda: parts.store.flushes),
         Metric("flock_heal_passes_total", "counter", "Looks at the kernel.", lambda: healer.runs),
         Metric("flock_repairs_total", "counter", "Repairs of the kernel by kind.", repairs),
         Metric("flock_source_synced", "gauge", "1 once the first listing is complete.", lambda: source.synced),

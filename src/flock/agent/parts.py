@@ -8,6 +8,7 @@ from typing import Protocol
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.announcer import Announcer
+from flock.agent.attached import Attached
 from flock.agent.attachments import Attachments
 from flock.agent.checking import Checker
 from flock.agent.configured import Configured
@@ -45,6 +46,8 @@ class Parts:
     preparing: Preparing
     aggregates: Aggregates
     ipam: Ipam
+    store: Store
+    attached: Attached
     attachments: Attachments
     policies: Policies
     routing: Routing
@@ -73,13 +76,14 @@ def assemble(
     preparing: Preparing,
     aggregates: Aggregates,
     store: Store,
+    attached: Attached,
     kernel: Kernel,
     policies: Policies,
     routing: Routing,
 ) -> Parts:
     """Make the rest, and let the parts hear of each other's changes."""
     ipam = Ipam(rng=random.SystemRandom(), cooldown=settings.cooldown)
-    ipam.seed(store.entries.values(), store.released)
+    ipam.seed(attached.entries, store.released)
 
     def spare_granted() -> None:
         """Pools give out nothing that the configuration in force keeps for somebody."""
@@ -87,15 +91,19 @@ def assemble(
 
     spare_granted()
     attachments = Attachments(
-        store=store, ipam=ipam, kernel=kernel, preparing=preparing, aggregates=aggregates, policies=policies
+        attached=attached, ipam=ipam, kernel=kernel, preparing=preparing, aggregates=aggregates, policies=policies
     )
-    policies.interface_name = lambda index: attachments.links.get(index, str(index))
     healer = Healer(
-        attachments=attachments, kernel=kernel, aggregates=aggregates, preparing=preparing, grace=settings.grace
+        attached=attached,
+        attachments=attachments,
+        kernel=kernel,
+        aggregates=aggregates,
+        preparing=preparing,
+        grace=settings.grace,
     )
     departure = Departure(source=source, units=HostUnits(settings.units_dir), bird_room=settings.run_dir / room.ROOM)
     announcer = Announcer(
-        attachments=attachments,
+        attached=attached,
         source=source,
         configured=configured,
         preparing=preparing,
@@ -111,7 +119,7 @@ def assemble(
         if aggregates.retired:
             healer.trigger()
 
-    attachments.subscribe(settled)
+    attached.subscribe(settled)
     configured.subscribe(spare_granted)
     neighbours = Neighbours(aggregates)
     triggers: tuple[tuple[Telling, tuple[Reconciler, ...]], ...] = (
@@ -133,6 +141,8 @@ def assemble(
         preparing=preparing,
         aggregates=aggregates,
         ipam=ipam,
+        store=store,
+        attached=attached,
         attachments=attachments,
         policies=policies,
         routing=routing,
@@ -140,6 +150,7 @@ def assemble(
         announcer=announcer,
         healer=healer,
         checker=Checker(
+            attached=attached,
             attachments=attachments,
             announcer=announcer,
             healer=healer,
@@ -149,5 +160,7 @@ def assemble(
             preparing=preparing,
         ),
         neighbours=neighbours,
-        connection_limit=ConnectionLimit(policies=policies, configured=configured, sysctl=settings.sysctl_dir),
+        connection_limit=ConnectionLimit(
+            attached=attached, policies=policies, configured=configured, sysctl=settings.sysctl_dir
+        ),
     )

@@ -11,12 +11,13 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from flock.agent.attached import Attached
 from flock.agent.configured import Configured
 from flock.agent.drops import HeardDrops
 from flock.agent.happened import Happened
@@ -57,7 +58,7 @@ class Policies(Reconciler):
         configured: Configured,
         preparing: Preparing,
         happened: Happened,
-        allocations: Callable[[], Iterable[Allocation]],
+        attached: Attached,
         state_dir: Path,
         strict: bool,
         antispoofing: bool,
@@ -70,7 +71,7 @@ class Policies(Reconciler):
         self.repairs = 0
         self.counted: observe.Counted | None = None  # packets that were dropped
         self._source = source
-        self._allocations = allocations
+        self._attached = attached
         self._strict, self._antispoofing = strict, antispoofing
         self._intake = Intake(source, self.index, configured=configured, preparing=preparing, state_dir=state_dir)
         self._rules: Ruleset | None = None
@@ -78,7 +79,7 @@ class Policies(Reconciler):
         self._first = asyncio.Event()
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
         self._changes = Rounds(self._transact)
-        self._drops = HeardDrops(happened, lambda index: self.pod_at(self.interface_name(index)))
+        self._drops = HeardDrops(happened, attached.pod_at)
         self._numbers = Numbers()
         self._settling = Settling(self.trigger)
         self._looked = time.monotonic()  # when everything in force was last compared
@@ -135,11 +136,6 @@ class Policies(Reconciler):
         """Namespaces that changed more than their share of late, and whose latest changes are not in force yet."""
         return self._intake.waiting
 
-    def pod_at(self, interface: str) -> str:
-        """For people."""
-        local = self.index.locals.get(interface)
-        return local.pod.pod if local else interface
-
     def undecided(self, namespace: str) -> bool:
         """Do policies make it necessary to know the labels of a pod in this namespace?"""
         return any(key[0] == namespace for key in self.index.policies)
@@ -162,7 +158,7 @@ class Policies(Reconciler):
             self._numbers = Numbers(known, start=random.randint(1, 0xFFFF))
             self._rules = Ruleset(self._numbers, strict=self._strict, antispoofing=self._antispoofing)
         self._intake.take_everything()
-        for allocation in self._allocations():
+        for allocation in self._attached.entries:
             self._set_local(allocation, None)
         await self._in_force()
         self._first.set()
@@ -329,5 +325,3 @@ class Policies(Reconciler):
     def closed(self) -> int:
         """How many of those that are refused have no good version."""
         return sum(map(self.index.is_closed, self.index.problems))
-
-    interface_name: Callable[[int], str] = staticmethod(str)  # set by whoever knows the links' indexes

@@ -45,7 +45,7 @@ class Reporter(Reconciler):
         self._readiness = parts.readiness
         self._configured = parts.configured
         self._aggregates = parts.aggregates
-        self._attachments = parts.attachments
+        self._attached = parts.attached
         self._ipam = parts.ipam
         self._routing = parts.routing
         self._source = parts.source
@@ -151,7 +151,7 @@ class Reporter(Reconciler):
                 for s in sessions
             ],
             "pools": [{"cidr": p.cidr, "size": str(p.size), "used": p.used, "cooling": p.cooling} for p in pools],
-            "pods": len(self._attachments.store.entries),
+            "pods": len(self._attached.entries),
             "version": __version__,
         }
 

@@ -31,6 +31,7 @@ class Verbs:
     def __init__(
         self, parts: Parts, deferred: DeferredDels, *, add_failed: Callable[[CniArgs, FlockError], None] | None = None
     ) -> None:
+        self._attached = parts.attached
         self._attachments = parts.attachments
         self._source = parts.source
         self._preparing = parts.preparing
@@ -82,7 +83,7 @@ class Verbs:
     async def check(self, request: Request) -> None:
         conf = parse_net_conf(request.stdin_data)
         _require(request, "netns", "ifname")
-        known = self._attachments.store.get(request.container_id)
+        known = self._attached.of(request.container_id)
         if known is None or known.state != "committed":
             raise FlockError(f"container {request.container_id} is not attached", code=Code.UNKNOWN_CONTAINER)
         differences = await self._checker.check(known, request, conf.prev_result)
@@ -107,10 +108,10 @@ class Verbs:
             return (allocation.container_id, allocation.ifname) in valid
 
         failures = []
-        for allocation in list(self._attachments.store.entries.values()):
+        for allocation in self._attached.entries:
             container_id = allocation.container_id
             foreign = bool(allocation.network) and allocation.network != conf.name
-            if wanted(allocation) or foreign or self._attachments.locks.held(container_id):
+            if wanted(allocation) or foreign or self._attached.is_busy(container_id):
                 continue
             log.info("collecting container=%s pod=%s", container_id, allocation.pod)
             try:
