@@ -13,6 +13,7 @@ from store_parts import entry, on_disk, opened, reread, shut, state_file, unread
 
 from flock.core.errors import Code, StoreFailure
 from flock.core.model import Released
+from flock.core.naming import host_interface
 from looping import looped
 
 ORIGINAL_KEYS = ["container_id", "namespace", "pod_name", "owner_uid"]
@@ -142,6 +143,15 @@ def test_the_original_s_file_is_read(tmp_path: Path) -> None:
     assert (second.ip4, second.state, second.mac) == ("", "pending", "")
 
 
+def test_an_entry_or_note_without_interfaces_is_completed_when_it_is_read(tmp_path: Path) -> None:
+    state_file(tmp_path).write_text(ORIGINAL)
+    with opened(tmp_path) as store:
+        store.mark(msgspec.structs.replace(entry("noted"), ifname="", host_interface=""))
+    assert {name: (a.ifname, a.host_interface) for name, a in reread(tmp_path).items()} == {
+        name: ("eth0", host_interface(name)) for name in ("aaa", "bbb", "noted")
+    }
+
+
 @pytest.mark.parametrize("content", ['{"version":1,"node":"n","allocations":null}', '{"version":1}'])
 def test_the_original_s_empty_file_is_read(tmp_path: Path, content: str) -> None:
     state_file(tmp_path).write_text(content)
@@ -223,7 +233,7 @@ def test_any_content_is_read_or_refused_and_what_is_read_can_be_written(tmp_path
     try:
         with opened(tmp_path) as store:
             read = dict(store.entries)
-            added = msgspec.structs.replace(entry("added"), host_interface="flock00000001")
+            added = msgspec.structs.replace(entry("added"), ifname="eth0", host_interface="flock00000001")
             asyncio.run(store.put(added))
     except StoreFailure as failure:
         assert failure.msg

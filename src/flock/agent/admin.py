@@ -15,7 +15,6 @@ from flock.core.errors import FieldError
 from flock.core.happenings import Share
 from flock.core.model import Allocation, Pod
 from flock.edge.bird.control import BirdError
-from flock.edge.kernel.podlink import host_name
 from flock.edge.rpc import Handler
 
 WAIT = 20.0  # for something to happen; less than flockctl waits for an answer
@@ -103,7 +102,7 @@ class Admin:
             "ip4": allocation.ip4,
             "addresses": allocation.addresses,
             "anycast": allocation.anycast,
-            "interface": host_name(allocation),
+            "interface": allocation.host_interface,
             "netns": allocation.netns,
             "since": allocation.allocated_at,
             "pending_annotations": _changed(allocation, pod) if pod else [],

@@ -31,7 +31,6 @@ from flock.core.model import Allocation, Pod, Released
 from flock.core.naming import format_mac, pod_mac
 from flock.core.pools import Address
 from flock.edge.kernel.netns import netns_id
-from flock.edge.kernel.podlink import host_name
 from flock.edge.kernel.threads import Kernel
 
 log = logging.getLogger("attach")
@@ -76,7 +75,7 @@ class Attachments:
             known = self._attached.of(asked.container_id)
             if known is None:
                 return await self._attach_new(asked, await learn())
-            if known.ifname and known.ifname != asked.ifname:
+            if known.ifname != asked.ifname:
                 raise FlockError(
                     f"CNI_IFNAME: container {asked.container_id} is attached as {known.ifname}, not {asked.ifname}",
                     details="flock makes one attachment per container",
@@ -115,9 +114,7 @@ class Attachments:
         allocation = msgspec.structs.replace(
             known,
             netns=asked.netns,
-            ifname=asked.ifname,
             network=asked.network,
-            host_interface=host_name(known),
             mac=format_mac(pod_mac(known.container_id)),
             mtu=self._preparing.mtu,
             state="pending",
@@ -254,7 +251,7 @@ class Attachments:
         """Forget a container.  Unknown ones, other interfaces than ours and what `unless` spares are left alone."""
         async with self._attached.hold(container_id):
             known = self._attached.of(container_id)
-            if known is None or (ifname and known.ifname and known.ifname != ifname):
+            if known is None or (ifname and known.ifname != ifname):
                 return
             if unless is not None and unless(known):
                 return

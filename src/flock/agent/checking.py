@@ -17,7 +17,6 @@ from flock.core.cni import PrevResult, Request, gateway
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
 from flock.edge.kernel.compare import Kind
-from flock.edge.kernel.podlink import host_name
 from flock.edge.kernel.threads import Kernel
 from flock.edge.source import Source
 
@@ -46,8 +45,8 @@ class Checker:
 
     async def check(self, known: Allocation, request: Request, prev: PrevResult | None) -> list[str]:
         """Every difference, each naming the item; empty if there is none."""
-        found = [f"rules: {what}" for what in await rule_differences(self._policies, host_name(known))]
-        if known.ifname and known.ifname != request.ifname:
+        found = [f"rules: {what}" for what in await rule_differences(self._policies, known.host_interface)]
+        if known.ifname != request.ifname:
             found.append(f"interface {request.ifname}: the container is attached as {known.ifname}")
         found += prev_result_differences(known, prev, request)
         host = [d for d in await self._healer.differences() if d.container_id == known.container_id]
@@ -124,7 +123,7 @@ def prev_result_differences(known: Allocation, prev: PrevResult | None, request:
         return []
     found = []
     interfaces = prev.interfaces or ()
-    names = {request.ifname: known.mac, host_name(known): format_mac(HOST_MAC) if known.mac else ""}
+    names = {request.ifname: known.mac, known.host_interface: format_mac(HOST_MAC) if known.mac else ""}
     for interface in interfaces:
         mac = names.get(interface.name)
         if interface.name == request.ifname and interface.sandbox and interface.sandbox != request.netns:

@@ -35,7 +35,6 @@ from flock.core.policy.numbers import Numbers
 from flock.core.policy.podfacts import local_pod, pod_ports
 from flock.core.policy.render import Ruleset
 from flock.edge.batching import Rounds
-from flock.edge.kernel.podlink import host_name
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
 from flock.edge.nft.watch import Watch
@@ -96,7 +95,7 @@ class Policies(Reconciler):
         try:
             await self._in_force_with(allocation.namespace)
         except FlockError as error:
-            self.index.drop_local(host_name(allocation))
+            self.index.drop_local(allocation.host_interface)
             raise KernelRefused(
                 f"the pod's rules cannot be put into force: {error.msg}",
                 details="a pod without its rules would be open; the runtime tries again",
@@ -104,9 +103,9 @@ class Policies(Reconciler):
 
     async def release(self, allocation: Allocation) -> None:
         """The link is gone.  Leftover rules harm nobody and go with the next transaction if this one fails."""
-        if self._rules is None or host_name(allocation) not in self.index.locals:
+        if self._rules is None or allocation.host_interface not in self.index.locals:
             return
-        self.index.drop_local(host_name(allocation))
+        self.index.drop_local(allocation.host_interface)
         try:
             await self._in_force()
         except FlockError as error:
@@ -118,8 +117,7 @@ class Policies(Reconciler):
         # Without its object a pod may be anything; a container that need not have one has no labels.
         unknown = self._source.requires_pods and bool(allocation.pod_name)
         labels = pod.labels if pod else (None if unknown else NO_MAP)
-        named = msgspec.structs.replace(allocation, host_interface=host_name(allocation))
-        self.index.set_local(local_pod(named, labels=labels, ports=pod_ports(pod) if pod else ()))
+        self.index.set_local(local_pod(allocation, labels=labels, ports=pod_ports(pod) if pod else ()))
 
     async def limit(self, overfull: Collection[str]) -> None:
         """These pods, by interface, open no further connections, and all others do again.  May raise KernelRefused."""

@@ -5,17 +5,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from flock.agent.attachments import Asked
 from flock.agent.parts import Parts
 from flock.agent.podinfo import PodInfo, learn
 from flock.core.cni import IDENTIFIER, NetConf, Request, parse_net_conf, render_result
 from flock.core.cniargs import CniArgs, parse_cni_args
 from flock.core.errors import Code, FieldError, FlockError
-from flock.core.model import Allocation
 from flock.edge.deferred_dels import DeferredDels
-from flock.edge.kernel.podlink import host_name
 from flock.edge.rpc import Handler
 
 log = logging.getLogger("cni")
@@ -61,9 +57,7 @@ class Verbs:
             if self._add_failed is not None:
                 self._add_failed(args, error)
             raise
-        return render_result(
-            _complete(allocation, request), version=conf.cni_version, netns=request.netns, dns=conf.dns
-        )
+        return render_result(allocation, version=conf.cni_version, netns=request.netns, dns=conf.dns)
 
     async def _learn(self, conf: NetConf, args: CniArgs) -> PodInfo:
         self._source.refresh()
@@ -100,18 +94,12 @@ class Verbs:
         if conf.valid_attachments is None:
             raise FieldError("cni.dev/valid-attachments", "is missing, so nothing was freed")
         valid = {(a.container_id, a.ifname) for a in conf.valid_attachments}
-        valid_ids = {a.container_id for a in conf.valid_attachments}
-
-        def wanted(allocation: Allocation) -> bool:
-            if not allocation.ifname:  # the original did not record it
-                return allocation.container_id in valid_ids
-            return (allocation.container_id, allocation.ifname) in valid
-
         failures = []
         for allocation in self._attached.entries:
             container_id = allocation.container_id
             foreign = bool(allocation.network) and allocation.network != conf.name
-            if wanted(allocation) or foreign or self._attached.is_busy(container_id):
+            wanted = (container_id, allocation.ifname) in valid
+            if wanted or foreign or self._attached.is_busy(container_id):
                 continue
             log.info("collecting container=%s pod=%s", container_id, allocation.pod)
             try:
@@ -136,10 +124,3 @@ def _require(request: Request, *names: str) -> None:
         raise FieldError(
             "CNI_IFNAME", f"no name for an interface: {request.ifname[:80]!r}", code=Code.INVALID_ENVIRONMENT
         )
-
-
-def _complete(allocation: Allocation, request: Request) -> Allocation:
-    """An adopted entry lacks what the original did not record."""
-    if allocation.ifname and allocation.host_interface:
-        return allocation
-    return msgspec.structs.replace(allocation, ifname=request.ifname, host_interface=host_name(allocation))

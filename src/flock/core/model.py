@@ -20,7 +20,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One container's entry in allocations.json.
 
     The first ten keys are the original's, in its order and spelling; what follows is ours, and absent in
-    entries the original wrote (then the pod was set up by it and is adopted as it is).
+    entries the original wrote (then the pod was set up by it and is adopted as it is).  The store completes the
+    names of both interfaces when it is read; what else is empty nobody knows.
     `pending`: addresses are picked, kernel work may be half done or half undone.  `committed`: the kernel has it.
     """
 

@@ -13,6 +13,7 @@ ROUTE_METRIC = 20
 
 GATEWAY6 = "fe80::1"  # on every host side; the pods' IPv6 default gateway
 GATEWAY4 = "169.254.1.1"  # on no interface at all: the pod has a permanent neighbour entry for it
+POD_INTERFACE = "eth0"  # by which every runtime calls it: for records that do not tell
 # One address for all host sides (each link has just two ends).  Set explicitly, so that udev leaves it alone.
 HOST_MAC = b"\x02flock"
 

@@ -23,7 +23,7 @@ import msgspec
 from flock.core.errors import StoreFailure
 from flock.core.faults import Point, faults
 from flock.core.model import Allocation, Released
-from flock.core.naming import host_interface
+from flock.core.naming import POD_INTERFACE, host_interface
 from flock.edge.batching import Rounds
 from flock.edge.halfdone import HalfDone
 from flock.edge.worker import Worker
@@ -84,7 +84,7 @@ class Store:
             raise StoreFailure(f"state directory {self._path.parent} is in use by another agent") from None
         except OSError as error:
             raise StoreFailure(f"cannot open state directory {self._path.parent}: {error.strerror}") from None
-        self._marked = self._half_done.load()
+        self._marked = {name: _completed(noted) for name, noted in self._half_done.load().items()}
         self._view = dict(self._marked)
         try:
             raw = self._path.read_bytes()
@@ -249,16 +249,22 @@ def _decode(raw: bytes, path: Path) -> _File:
 
 
 def _canonical(allocation: Allocation, path: Path) -> Allocation:
-    """One spelling per address, whoever wrote the file: two spellings of one address once freed a live one.
-
-    An entry of the original is completed: its name for the host interface follows from the container."""
+    """One spelling per address, whoever wrote the file: two spellings of one address once freed a live one."""
     where = f"{path}: container {allocation.container_id}"
     return msgspec.structs.replace(
-        allocation,
+        _completed(allocation),
         ip6=allocation.ip6 and _canonical_address(allocation.ip6, f"{where}: ip6", ipaddress.IPv6Address),
         ip4=allocation.ip4 and _canonical_address(allocation.ip4, f"{where}: ip4", ipaddress.IPv4Address),
         anycast=tuple(_canonical_address(a, where) for a in allocation.anycast),
         addresses=tuple(_canonical_address(a, where) for a in allocation.addresses),
+    )
+
+
+def _completed(allocation: Allocation) -> Allocation:
+    """The original recorded no interfaces: its name for the host's follows from the container."""
+    return msgspec.structs.replace(
+        allocation,
+        ifname=allocation.ifname or POD_INTERFACE,
         host_interface=allocation.host_interface or host_interface(allocation.container_id),
     )
 

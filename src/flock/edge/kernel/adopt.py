@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import Allocation
-from flock.core.naming import format_mac, host_interface
+from flock.core.naming import POD_INTERFACE, format_mac, host_interface
 from flock.edge.kernel.netns import inside, open_netns
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed, observe
 from flock.edge.kernel.podlink import LOOPBACK_INDEX, PodLinks, packed
@@ -84,7 +84,7 @@ def _entry(
         allocated_at=now,
         netns=place.path if place else "",
         netns_id=place.netns_id if place else "",
-        ifname=place.ifname if place else "",
+        ifname=place.ifname if place else POD_INTERFACE,
         host_interface=link.name,
         mac=format_mac(macs.pop()) if macs else "",
         mtu=link.mtu,

@@ -14,7 +14,7 @@ from flock.core.facts import Network
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY6, HOST_MAC, PROTO_POD, alias, format_mac
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed
-from flock.edge.kernel.podlink import GATEWAY6_BYTES, host_name, host_routes, packed, primaries
+from flock.edge.kernel.podlink import GATEWAY6_BYTES, host_routes, packed, primaries
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 
@@ -64,7 +64,7 @@ def compare(
 
 
 def _losses(allocation: Allocation, observed: Observed, announced: frozenset[str]) -> list[Difference]:
-    name = host_name(allocation)
+    name = allocation.host_interface
     link = observed.links.get(name)
 
     def lost(kind: Kind, what: str, *repair: r.Request) -> Difference:

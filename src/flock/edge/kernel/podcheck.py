@@ -11,7 +11,6 @@ from flock.edge.kernel.podlink import (
     GATEWAY6_BYTES,
     LOOPBACK_INDEX,
     PodLinks,
-    host_name,
     packed,
     primaries,
 )
@@ -39,12 +38,12 @@ def pod_differences(links: PodLinks, allocation: Allocation, netns: str) -> list
 
 
 def _inside_pod(pod: Netlink, links: PodLinks, allocation: Allocation) -> list[str]:
-    name = allocation.ifname or "eth0"
+    name = allocation.ifname
     link = pod.link(name)
     if link is None:
         return [f"pod interface {name}: missing"]
     found = []
-    host = links.host.link(host_name(allocation))
+    host = links.host.link(allocation.host_interface)
     if host is not None and (link.peer_index != host.index or host.peer_index != link.index):
         found.append(f"pod interface {name}: is not the other end of {host.name}")
     if not link.up:

@@ -31,7 +31,6 @@ from flock.core.naming import (
     PROTO_POD,
     ROUTE_METRIC,
     alias,
-    host_interface,
     is_host_interface,
     pod_mac,
 )
@@ -52,10 +51,6 @@ Claimed = Callable[[str], bool]
 def packed(address: str) -> bytes:
     """A canonical address as bytes.  Not by `ipaddress`, which takes ten times as long."""
     return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
-
-
-def host_name(allocation: Allocation) -> str:
-    return allocation.host_interface or host_interface(allocation.container_id)
 
 
 def primaries(allocation: Allocation) -> list[str]:
@@ -116,7 +111,7 @@ class PodLinks:
 
     def _create_pair(self, allocation: Allocation, namespace: Netns, pod: Netlink, claimed: Claimed) -> r.Link:
         """The bare pair.  Returns the host side, which listens to no router."""
-        name = host_name(allocation)
+        name = allocation.host_interface
         request = r.create_veth(
             name=name,
             mac=HOST_MAC,
@@ -192,7 +187,7 @@ class PodLinks:
         namespace.close()
         if allocation.netns_id and namespace.id != allocation.netns_id:
             return False
-        link = self.host.link(host_name(allocation))
+        link = self.host.link(allocation.host_interface)
         return link is not None and link.up
 
     # --- taking down ---
@@ -206,7 +201,7 @@ class PodLinks:
         try:
             for allocation in allocations:
                 self._clear_loopback(allocation)
-            links = [(a, link) for a in allocations if (link := self.host.link(host_name(a))) is not None]
+            links = [(a, link) for a in allocations if (link := self.host.link(a.host_interface)) is not None]
             routes = [r.delete_route(route) for a, link in links for route in announced4(link.index, a)]
             self.host.run(routes, ignore=(errno.ESRCH,))
             self.delete_links([link.index for _, link in links])
@@ -254,7 +249,7 @@ class PodLinks:
 
     def _leads_to(self, pod: Netlink, allocation: Allocation) -> bool:
         """Are the host interface and the pod's interface the two ends of one link?"""
-        host, peer = self.host.link(host_name(allocation)), pod.link(allocation.ifname)
+        host, peer = self.host.link(allocation.host_interface), pod.link(allocation.ifname)
         return host is not None and peer is not None and (host.peer_index, peer.peer_index) == (peer.index, host.index)
 
 
