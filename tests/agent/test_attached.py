@@ -108,6 +108,8 @@ def test_a_link_made_anew_replaces_the_old_one_whenever_the_kernel_tells(tmp_pat
         attached.drop_link(7)  # told late
         assert attached.links == {name: 8} and attached.interface_at(7) is None
         assert attached.pod_at(7) == "7", "a link of nobody is called by its number"
+        attached.note_links({7: name})  # so does an observation that was under way
+        assert attached.links == {name: 8}
         attached.note_links({9: name})
         assert attached.links == {name: 9} and attached.interface_at(8) is None
         attached.drop_link(9)

@@ -85,7 +85,8 @@ class Attached:
         """Links that an earlier life of the agent, or the original, made: host interfaces by index."""
         for index, interface in observed.items():
             known = self.of(self._owners.get(interface, ""))
-            if known is not None and known.state == "committed":
+            newer = index > self._indexes.get(interface, 0)  # what was observed may be gone, and made anew since
+            if known is not None and known.state == "committed" and newer:
                 self._note_link(interface, index)
 
     def drop_link(self, index: int) -> None:

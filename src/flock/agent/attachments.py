@@ -12,9 +12,8 @@ Work on one container is serialised by its lock; everything here is safe to repe
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from ipaddress import ip_address
 
 import msgspec
 
@@ -23,13 +22,13 @@ from flock.agent.attached import Attached
 from flock.agent.podinfo import PodInfo
 from flock.agent.policies import Policies
 from flock.agent.preparing import Preparing
-from flock.core.claims import Named, excess
-from flock.core.errors import AddressInUse, AnotherNamespaces, Code, FlockError, TooManyClaims, TryAgain
+from flock.core.claims import Named
+from flock.core.errors import AddressInUse, AnotherNamespaces, Code, FlockError, TryAgain
 from flock.core.faults import Point, faults
 from flock.core.ipam import Ipam
-from flock.core.model import Allocation, Pod, Released
+from flock.core.model import Allocation, Pod
 from flock.core.naming import format_mac, pod_mac
-from flock.core.pools import Address
+from flock.core.reserving import reserve
 from flock.edge.kernel.netns import netns_id
 from flock.edge.kernel.threads import Kernel
 
@@ -123,50 +122,31 @@ class Attachments:
 
     async def _allocate(self, asked: Asked, pod: PodInfo) -> Allocation:
         """Reserve everything in memory, or nothing."""
-        cid, want, whose = asked.container_id, pod.request, pod.namespace
+        cid = asked.container_id
         for named in pod.named:
             await self._make_way(named, cid, pod)
         now = time.time()
-        if reason := excess(
-            self._ipam.claims, namespace=whose, wanted=pod.named, limits=pod.limits, aside=self._ipam.aside
-        ):
-            raise TooManyClaims(reason, details="ask whoever runs the cluster's NodeConfigs for more")
-        taken: list[Address] = []
-        try:
-            for named in pod.named:
-                if named.kind == "addresses":
-                    self._ipam.claim(named.address, cid, now, namespace=whose)
-                else:
-                    self._ipam.share(named.address, cid, now, namespace=whose, granted=named.granted)
-                taken.append(named.address)
-            ip6, ip4 = want.primary6, want.primary4
-            if want.ipv6 and ip6 is None:
-                ip6, warning = self._ipam.pick6(
-                    want.pools6,
-                    cid,
-                    now,
-                    lambda prefix: pod.compose(prefix, cid),
-                    namespace=whose,
-                    narrowed=want.narrowed6,
-                )
-                taken.append(ip6)
-                if warning:
-                    log.warning("pod=%s/%s %s", pod.namespace, pod.name, warning)
-            if want.ipv4 and ip4 is None:
-                ip4 = self._ipam.pick4(want.pools4, cid, now, namespace=whose, narrowed=want.narrowed4)
-                taken.append(ip4)
-        except BaseException:
-            self._release(taken, cid, cool_since=None)
-            raise
+        reserved = reserve(
+            self._ipam,
+            pod.request,
+            container_id=cid,
+            namespace=pod.namespace,
+            named=pod.named,
+            limits=pod.limits,
+            compose=lambda prefix: pod.compose(prefix, cid),
+            now=now,
+        )
+        if reserved.warning:
+            log.warning("pod=%s/%s %s", pod.namespace, pod.name, reserved.warning)
         return Allocation(
             container_id=cid,
             namespace=pod.namespace,
             pod_name=pod.name,
             owner_uid=pod.uid,
-            ip6=str(ip6 or ""),
-            ip4=str(ip4 or ""),
-            anycast=tuple(map(str, want.anycast)),
-            addresses=tuple(map(str, want.addresses)),
+            ip6=reserved.ip6,
+            ip4=reserved.ip4,
+            anycast=tuple(map(str, pod.request.anycast)),
+            addresses=tuple(map(str, pod.request.addresses)),
             state="pending",
             allocated_at=datetime.fromtimestamp(now, UTC).isoformat().replace("+00:00", "Z"),
             network=asked.network,
@@ -241,7 +221,7 @@ class Attachments:
             log.error("could not undo a failed ADD container=%s problem=%s", allocation.container_id, error)
             if self._attached.of(allocation.container_id) is not None:
                 return
-        self._release(_addresses(allocation), allocation.container_id, cool_since=None)
+        self._ipam.give_back(allocation)
 
     # --- detaching ---
 
@@ -266,11 +246,10 @@ class Attachments:
         await self._kernel.detach(known)
         faults.reach(Point.DEL_UNLINKED)
         await self._policies.release(known)
-        now = time.time()
-        carried = (*known.held, *known.anycast)
-        await self._attached.forget(known, released=[Released(a, now, known.namespace) for a in carried])
+        resting = self._ipam.resting(known, time.time())
+        await self._attached.forget(known, released=resting)
         faults.reach(Point.DEL_FORGOTTEN)
-        self._release(_addresses(known), known.container_id, cool_since=now)
+        self._ipam.give_back(known, resting)
         self._attached.tell(known)
 
     async def resolve_pending(self) -> None:
@@ -285,14 +264,6 @@ class Attachments:
     def half_rebuilt(self) -> list[Allocation]:
         """Running pods whose link was being made again when something went wrong; nobody works on them."""
         return [a for a in self._attached.entries if _is_half_rebuilt(a) and not self._attached.is_busy(a.container_id)]
-
-    def _release(self, addresses: Iterable[Address], container_id: str, *, cool_since: float | None) -> None:
-        for address in addresses:
-            self._ipam.release(address, container_id, cool_since=cool_since)
-
-
-def _addresses(allocation: Allocation) -> list[Address]:
-    return [ip_address(a) for a in (*allocation.held, *allocation.anycast)]
 
 
 def _is_half_rebuilt(allocation: Allocation) -> bool:

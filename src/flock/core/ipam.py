@@ -181,6 +181,19 @@ class Ipam:
 
     # --- giving back ---
 
+    @staticmethod
+    def resting(allocation: Allocation, now: float) -> list[Released]:
+        """What is to be on record as cooling down once the container is gone, all of which was in use.
+
+        A shared address too: the others who have it may go at the same time, and while one has it, it does not cool."""
+        return [Released(address, now, allocation.namespace) for address in allocation.carried]
+
+    def give_back(self, allocation: Allocation, resting: Iterable[Released] = ()) -> None:
+        """The container has its addresses no more.  What is not `resting` was never in use, and is as good as new."""
+        since = {released.address: released.at for released in resting}
+        for address in allocation.carried:
+            self.release(ipaddress.ip_address(address), allocation.container_id, cool_since=since.get(address))
+
     def release(self, address: Address, container_id: str, *, cool_since: float | None) -> None:
         """Free what `container_id` holds or shares; anything else stays as it is.
 

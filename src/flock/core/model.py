@@ -58,6 +58,11 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Addresses only this container may hold: the primaries and `addresses`, without repeats."""
         return tuple(dict.fromkeys(a for a in (self.ip6, self.ip4, *self.addresses) if a))
 
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """Every address that leads to this container."""
+        return (*self.held, *self.anycast)
+
 
 class Released(msgspec.Struct, frozen=True, omit_defaults=True):
     """An address that was freed and is cooling down."""

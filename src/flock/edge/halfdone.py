@@ -69,7 +69,7 @@ class HalfDone:
 def _read(path: str) -> Allocation | None:
     try:
         allocation = _decoder.decode(Path(path).read_bytes())
-        for address in (*allocation.held, *allocation.anycast):
+        for address in allocation.carried:
             ipaddress.ip_address(address)
     except (OSError, ValueError, RecursionError):  # ValueError: not JSON, not an allocation, not an address
         return None

@@ -127,4 +127,4 @@ class Kernel:
 
 
 def _carried(allocation: Allocation) -> list[bytes]:
-    return [packed(a) for a in (*allocation.held, *allocation.anycast)]
+    return [packed(a) for a in allocation.carried]
