@@ -5,10 +5,13 @@ A deadline for examples is an assertion about the clock: on a busy machine it fa
 """
 
 import compileall
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from showing import SAID
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -18,3 +21,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tests start agents by the hundred.  Where PYTHONDONTWRITEBYTECODE is set, each would compile all of flock."""
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(__file__).parent.parent / "src", quiet=2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections += [(title, said()) for title, said in item.stash.get(SAID, [])]
+    return report

@@ -1,31 +1,20 @@
 """A node of its own for each test; a test that fails shows the agent's log."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from looking import addresses_of
 
 from harness import Node
-
-_NODE = pytest.StashKey[Node]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed and _NODE in item.stash:
-        report.sections.append(("The agent's log", item.stash[_NODE].log_text()))
-    return report
+from showing import on_failure
 
 
 @pytest.fixture
 def fresh(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
     """A node whose agent was not started yet.  It has an address, so that it can speak IPv4 to pods itself."""
     with Node(tmp_path) as node:
-        request.node.stash[_NODE] = node
+        on_failure(request, "The agent's log", node.log_text)
         node.ip("addr", "add", "198.18.0.1/32", "dev", "lo")
         yield node
 

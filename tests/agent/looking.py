@@ -1,47 +1,20 @@
 """Looks at a node independently of the agent's own code: store and kernel against each other, traffic under way."""
 
 import contextlib
-import ctypes
 import re
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from harness import BIN, CniFailure, Node, cni_outcome, eventually, run
+from namespaces import within
 
-T = TypeVar("T")
-CLONE_NEWNET = 0x40000000
 HOST_MAC = "02:66:6c:6f:63:6b"
 POD_PROTOCOL, ANNOUNCED_PROTOCOL, METRIC = "133", "134", 20
 OWN = "flock.fritzlab.net/"
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def within(path: str, work: Callable[[], T]) -> T:
-    """Run `work` inside a network namespace, in a thread that ends afterwards."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            with open(path) as namespace:
-                if _libc.setns(namespace.fileno(), CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), "setns", path)
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
 
 
 def host_link(node: Node, result: dict[str, Any]) -> dict[str, Any]:

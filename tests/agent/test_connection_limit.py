@@ -3,10 +3,11 @@
 import socket
 from typing import Any
 
-from looking import addresses_of, flockctl, within
+from looking import addresses_of, flockctl
 from test_flows import flood, flows
 
 from harness import NODE_CONFIG, Node, eventually
+from namespaces import within
 
 LIMIT = 500
 

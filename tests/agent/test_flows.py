@@ -4,11 +4,12 @@ import contextlib
 import socket
 
 import pytest
-from looking import addresses_of, within
+from looking import addresses_of
 
 from flock.edge.kernel.conntrack import Sweeper
 from flock.edge.kernel.podlink import packed
 from harness import Node, eventually
+from namespaces import within
 
 MANY = 30_000
 

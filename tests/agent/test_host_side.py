@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from looking import OWN, sysctl, within
+from looking import OWN, sysctl
 
 from harness import NODE_CONFIG, Node, eventually, run
+from namespaces import within
 
 ONLY_IPV4 = {**NODE_CONFIG, "spec": {"cidr4": ["192.0.2.0/24"]}}
 

@@ -17,10 +17,10 @@ from looking import (
     pod_routes,
     pod_side,
     sysctl,
-    within,
 )
 
 from harness import Node, with_spec
+from namespaces import within
 
 # --- addresses, routes, neighbours -------------------------------------------------------------------------------
 

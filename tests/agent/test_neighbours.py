@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from looking import within
 
 from flock.agent.neighbours import Neighbours
 from harness import NODE_CONFIG, Node, eventually, run
+from namespaces import within
 
 RULES = "*nat\n:KUBE-MARK-MASQ -\n:KUBE-SVC-X -\n-A KUBE-SVC-X {} -d 10.96.0.1 -j KUBE-MARK-MASQ\nCOMMIT\n"
 IPVS, MASQUERADES = "IPVS carries Service traffic past NetworkPolicy", "kube-proxy masquerades pods"

@@ -6,14 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from looking import (
-    addresses_of,
-    host_link,
-    sysctl,
-    within,
-)
+from looking import addresses_of, host_link, sysctl
 
 from harness import NODE_CONFIG, Node, eventually, run, with_spec
+from namespaces import within
 
 
 def uplink(node: Node, name: str, *addresses: str, mtu: int = 1500) -> None:

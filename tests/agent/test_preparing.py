@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from looking import within
 
 from flock.agent import preparing
 from flock.agent.configured import Configured
@@ -18,6 +17,7 @@ from flock.core.errors import TryAgain
 from flock.core.facts import NodeFacts
 from flock.edge.kernel.threads import Kernel
 from harness import Node, run
+from namespaces import within
 
 SWITCHES = {"ipv4/ip_forward": "0", "ipv6/conf/all/forwarding": "0", "ipv6/conf/eth0/accept_ra": "1"}
 

@@ -19,10 +19,10 @@ from looking import (
     settle,
     sysctl,
     undisturbed,
-    within,
 )
 
 from harness import NODE_CONFIG, CniFailure, Node, eventually
+from namespaces import within
 
 
 def host(result: dict[str, Any]) -> str:

@@ -2,25 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from bird_fabric import Fabric, eventually
-from test_birdconf_live import ROUTER, bgp, node_beside, rendered, session
+from bird_nodes import ROUTER, bgp, node_beside, rendered, session
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces")
 
 MANY = 5_000
-
-
-@pytest.fixture
-def fabric(tmp_path: Path) -> Iterator[Fabric]:
-    made = Fabric(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Labs with real agents: one per kind of router shared by all tests, put back after each; others of a test's own."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,24 +9,19 @@ from fabric_parts import MakeLab, Origin, new_name, node_configs, patient, remov
 
 from flock.lab.fabric import Lab
 from flock.lab.speaker import Kind
+from showing import on_failure
 
-_LABS = pytest.StashKey[list[Lab]]()
 
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def _show(request: pytest.FixtureRequest, lab: Lab) -> None:
     """A test that fails shows what the agents and BIRDs of its lab said last."""
-    report = yield
-    if report.failed:
-        for lab in item.stash.get(_LABS, []):
-            for node in lab.plan.role("node"):
-                for role in ("agent", "bird"):
-                    said = lab.host(node.name).log(role, lines=2000).splitlines()
-                    worth_reading = [line for line in said if " rpc call " not in line][-25:]
-                    report.sections.append((f"{role} of {node.name}", "\n".join(worth_reading)))
-    return report
+    for node in lab.plan.role("node"):
+        for role in ("agent", "bird"):
+            on_failure(request, f"{role} of {node.name}", lambda node=node, role=role: _last(lab, node.name, role))
+
+
+def _last(lab: Lab, node: str, role: str) -> str:
+    said = lab.host(node).log(role, lines=2000).splitlines()
+    return "\n".join([line for line in said if " rpc call " not in line][-25:])
 
 
 @pytest.fixture(scope="package")
@@ -52,7 +47,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Kind]
 
 def _borrowed(shared: Any, kind: Kind, request: pytest.FixtureRequest) -> Iterator[Lab]:
     lab, origin = shared(kind)
-    request.node.stash.setdefault(_LABS, []).append(lab)
+    _show(request, lab)
     yield lab
     restore(lab, origin)
 
@@ -83,7 +78,7 @@ def make_lab(request: pytest.FixtureRequest) -> Iterator[MakeLab]:
     def make(*, settled: bool = True, **options: Any) -> Lab:
         names.append(new_name())
         lab = Lab.up(name=names[-1], **options)
-        request.node.stash.setdefault(_LABS, []).append(lab)
+        _show(request, lab)
         if settled:
             lab.wait()
         return lab

@@ -4,49 +4,18 @@ Servers and clients are sockets of this process, opened inside the namespaces of
 started, and a socket stays in the namespace it was opened in.
 """
 
-import ctypes
 import selectors
 import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
-from typing import TypeVar
 
 from flock.lab.fabric import Lab
 from flock.lab.namespaces import NETNS_DIR
+from namespaces import within
 
-T = TypeVar("T")
 PORT = 7070
-CLONE_NEWNET = 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def inside(netns: Path | None, work: Callable[[], T]) -> T:
-    """Run `work` in a network namespace, or in a new one, in a thread that ends afterwards."""
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            if netns is None:
-                failed = _libc.unshare(CLONE_NEWNET)
-            else:
-                with netns.open() as namespace:
-                    failed = _libc.setns(namespace.fileno(), CLONE_NEWNET)
-            if failed:
-                raise OSError(ctypes.get_errno(), "cannot enter", str(netns))
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
 
 
 class Replica:
@@ -54,7 +23,7 @@ class Replica:
 
     def __init__(self, lab: Lab, pod: str) -> None:
         self.name = pod
-        self._listener = inside(NETNS_DIR / lab.pods.get(pod).netns, _listen)
+        self._listener = within(NETNS_DIR / lab.pods.get(pod).netns, _listen)
         self._stop, self._stopped = socket.socketpair()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -129,7 +98,7 @@ def open_flows(lab: Lab, source: str, address: str, number: int = 1, *, patience
     def connect() -> list[socket.socket]:
         return [socket.create_connection((address, PORT), timeout=patience) for _ in range(number)]
 
-    return [Flow(sock) for sock in inside(netns, connect)]
+    return [Flow(sock) for sock in within(netns, connect)]
 
 
 def count_replicas(lab: Lab, source: str, address: str, number: int) -> Counter[str]:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Sequence
 
 import pytest
-from fabric_flows import inside
 from fabric_parts import (
     AGGREGATES,
     BOTH,
@@ -36,6 +35,7 @@ from flock.edge.kernel.announce import Changes, announce
 from flock.edge.netlink.route import Request
 from flock.edge.netlink.socket import Netlink
 from flock.lab.fabric import Lab
+from namespaces import within
 
 ANYCAST = {f"{OWN}/anycast": BOTH}
 
@@ -140,7 +140,7 @@ def test_what_is_to_be_withdrawn_may_be_gone_already() -> None:
                 for netlink, wanted in ((plain, vias), (meddled, {}), (plain, vias), (plain, {}), (meddled, {}))
             )
 
-    made, gone, again, lingering, over = inside(None, in_a_namespace_of_its_own)
+    made, gone, again, lingering, over = within(None, in_a_namespace_of_its_own)
     assert [made.announced, again.announced] == [[V6, V4]] * 2
     assert [len(gone.withdrawn), len(lingering.withdrawn), len(over.withdrawn)] == [2, 2, 0]
 

@@ -1,6 +1,6 @@
 """A node of its own for each test, with an agent and a container runtime on it; a failed test shows their logs."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pause_image
@@ -9,17 +9,7 @@ from containerd import Containerd
 from runtime_agent import EXECUTABLE, Agent
 from runtime_node import Node
 
-_NODE = pytest.StashKey[Node]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed and _NODE in item.stash:
-        report.sections.append(("Logs of the node's daemons", item.stash[_NODE].logs()))
-    return report
+from showing import on_failure
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +24,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def node(request: pytest.FixtureRequest) -> Iterator[Node]:
     with Node() as node:
-        request.node.stash[_NODE] = node
+        on_failure(request, "Logs of the node's daemons", node.logs)
         yield node
 
 
