@@ -3,8 +3,8 @@
 import socket
 from typing import Any
 
+from flooding import flood, flows
 from looking import addresses_of, flockctl
-from test_flows import flood, flows
 
 from harness import NODE_CONFIG, Node, eventually
 from namespaces import within

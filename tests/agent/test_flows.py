@@ -1,9 +1,7 @@
 """What becomes of a pod's flows in the node's table of connections when the pod goes: they do, and nobody waits."""
 
-import contextlib
-import socket
-
 import pytest
+from flooding import flood, flows, flows_of
 from looking import addresses_of
 
 from flock.edge.kernel.conntrack import Sweeper
@@ -12,27 +10,6 @@ from harness import Node, eventually
 from namespaces import within
 
 MANY = 30_000
-
-
-def flood(node: Node, pod: str, to: str, *, ports: int) -> None:
-    """As many flows as ports; whether anybody listens does not matter."""
-
-    def send() -> None:
-        with socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, socket.SOCK_DGRAM) as client:
-            for port in range(1024, 1024 + ports):
-                with contextlib.suppress(ConnectionRefusedError):
-                    client.sendto(b"x", (to, port))
-
-    within(node.path(pod), send)
-
-
-def flows(node: Node) -> int:
-    return int(node.execute("cat", "/proc/sys/net/netfilter/nf_conntrack_count").stdout)
-
-
-def flows_of(node: Node, address: str) -> int:
-    family = "ipv6" if ":" in address else "ipv4"
-    return node.execute("conntrack", "-L", "-f", family, "-p", "udp", check=False).stdout.count(f"src={address} ")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 from playground import FAMILIES, Playground, addresses, compiled, group, interface, policy, subject
-from test_strict import Stream
+from streams import Stream
 
 from flock.core.policy.compiled import Change, Membership, Peers, PortRange, Rule
 

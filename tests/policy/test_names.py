@@ -3,8 +3,8 @@
 import re
 
 import pytest
+from changing import listing
 from playground import Playground, addresses, compiled, interface, subject
-from test_elements import listing
 
 from flock.core.policy import names
 from flock.core.policy.compiled import CompiledPolicy, GroupId, NamedPort, Peers, PolicyKey, Rule, Subject, Verdicts

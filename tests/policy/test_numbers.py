@@ -2,7 +2,7 @@
 
 import pytest
 from playground import FAMILIES, Playground, addresses, compiled, group, interface, policy, subject
-from test_strict import Datagrams, Stream
+from streams import Datagrams, Stream
 
 from flock.core.policy.compiled import Change, Peers, PortRange, Rule
 from flock.core.policy.numbers import EARLIER, HIGHEST, Numbers

@@ -6,8 +6,8 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+from changing import listing
 from playground import Playground, addresses, compiled, group, interface, policy, subject
-from test_elements import listing
 
 from flock.core.errors import FlockError
 from flock.core.policy import names

@@ -1,10 +1,10 @@
 """A strict policy's new deny cuts established connections: exactly those now denied, whoever of the two sends."""
 
-import socket
 from collections.abc import Iterator
 
 import pytest
-from playground import FAMILIES, WAIT, Playground, addresses, compiled, group, policy, received, subject
+from playground import FAMILIES, Playground, addresses, compiled, group, policy, subject
+from streams import Datagrams, Stream
 
 from flock.core.policy.compiled import Change, Membership, Peers, PortRange, Rule
 from flock.core.policy.render import Ruleset
@@ -12,45 +12,6 @@ from flock.core.policy.render import Ruleset
 FRIENDS = group("app=friend")
 STRICT = policy("in", ingress=[Rule(peers=Peers(groups=(FRIENDS,)), any_port=True)], strict=True)
 LENIENT = policy("in", ingress=[Rule(peers=Peers(groups=(FRIENDS,)), any_port=True)])
-
-
-class Stream:
-    """A connection on which only the server sends."""
-
-    def __init__(self, ground: Playground, *, client: int, server: int, family: str, port: int = 80) -> None:
-        with ground.place(server).socket(family, socket.SOCK_STREAM) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("", port))
-            listener.listen()
-            self.client = ground.keep(ground.place(client).socket(family, socket.SOCK_STREAM))
-            self.client.connect((ground.at(server, family), port))
-            self.server = ground.keep(listener.accept()[0])
-        self._sent = 0
-
-    def flows(self) -> bool:
-        """Does what the server sends now arrive?"""
-        self._sent += 1
-        text = b"%06d" % self._sent
-        self.server.send(text)
-        self.client.settimeout(WAIT)
-        try:
-            return self.client.recv(1000).endswith(text)
-        except TimeoutError:
-            return False
-
-
-class Datagrams:
-    """A UDP flow on which, after a first question, only the server sends."""
-
-    def __init__(self, ground: Playground, *, client: int, server: int, family: str, port: int = 53) -> None:
-        self.client, self.server = ground.udp(client, family), ground.udp(server, family, port)
-        self.client.sendto(b"?", (ground.at(server, family), port))
-        self.server.settimeout(2)
-        _, self._asker = self.server.recvfrom(10)
-
-    def flows(self) -> bool:
-        self.server.sendto(b"x", self._asker)
-        return received(self.client)
 
 
 @pytest.fixture(params=FAMILIES)

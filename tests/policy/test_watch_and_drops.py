@@ -5,8 +5,8 @@ import errno
 import socket
 
 import pytest
+from changing import CHANGES, STATE
 from playground import FAMILIES, Playground, addresses, compiled, group, interface, policy, subject
-from test_elements import CHANGES, STATE
 
 from flock.core.errors import KernelRefused
 from flock.core.policy.compiled import Change, Peers, Rule
