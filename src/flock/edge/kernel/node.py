@@ -97,8 +97,8 @@ def read_facts(netlink: Netlink, node: str) -> NodeFacts:
     names = {link.index: link.name for link in netlink.dump(r.dump_links(), r.Link.decode)}
     found = []
     for a in netlink.dump(r.dump_addresses(), r.Address.decode):
-        name = names.get(a.index, "")
-        if not a.address or is_host_interface(name) or (a.scope == RT_SCOPE_HOST and name == "lo"):
+        name = names.get(a.index)  # None: its link came between the dumps, and whose it is the next look tells
+        if name is None or not a.address or is_host_interface(name) or (a.scope == RT_SCOPE_HOST and name == "lo"):
             continue
         found.append(HostAddress(name, ipaddress.ip_interface((a.address, a.length))))
     return NodeFacts(node=node, addresses=tuple(sorted(found, key=lambda h: (h.interface, str(h.address)))))

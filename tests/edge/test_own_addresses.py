@@ -1,0 +1,43 @@
+"""A node's own addresses, by which it is decided what no pod may have: pods' links are not among them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from spaces import LOOPBACK, Space, packed, veth
+
+from flock.edge.kernel.node import read_facts
+from flock.edge.netlink import route as r
+
+
+class Interrupted:
+    """The node's netlink, with something that happens between the first dump and the next."""
+
+    def __init__(self, node: Space, then: Callable[[], object]) -> None:
+        self._node, self._then = node, then
+        self._dumps = 0
+
+    def dump(self, *args: Any) -> Any:
+        self._dumps += 1
+        if self._dumps == 2:
+            self._then()
+        return self._node.netlink.dump(*args)
+
+
+def test_an_interface_s_addresses_are_the_node_s_and_a_pod_s_link_has_none_of_them(node: Space, pod: Space) -> None:
+    node.netlink.run([r.set_up(LOOPBACK), r.add_address(LOOPBACK, packed("198.51.100.7"), 32)])
+    gateway = veth(node, pod)
+    node.netlink.run([r.add_address(gateway, packed("fe80::1"), 64)])
+    facts = read_facts(node.netlink, "n1")
+    assert [(a.interface, str(a.address)) for a in facts.addresses] == [("lo", "198.51.100.7/32")]
+
+
+def test_a_pod_s_link_that_comes_while_the_node_is_looked_at_is_not_taken_for_the_node_s(
+    node: Space, pod: Space
+) -> None:
+    """Else its gateway would be an address of the node until the next look."""
+
+    def attach() -> None:
+        node.netlink.run([r.add_address(veth(node, pod), packed("fe80::1"), 64)])
+
+    netlink: Any = Interrupted(node, attach)
+    assert read_facts(netlink, "n1").addresses == ()
