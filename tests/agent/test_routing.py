@@ -175,3 +175,17 @@ def test_a_directory_that_cannot_be_made_is_told_and_tried_again(place: Place) -
         await until(lambda: not routing.problem)
 
     place.run(story)
+
+
+def test_a_file_that_is_no_text_is_replaced_once_a_configuration_is_known(place: Place) -> None:
+    """A disk may leave anything behind."""
+    place.directory.mkdir(exist_ok=True)
+    place.conf.write_bytes(b"\xff\xfe\x00")
+
+    async def look() -> None:
+        routing = place.routing()
+        assert await routing.reconcile() and place.conf.read_bytes() == b"\xff\xfe\x00"
+        place.configure()
+        assert await routing.reconcile() and "bgp_tor" in place.conf.read_text()
+
+    asyncio.run(look())

@@ -14,7 +14,7 @@ CHECK_TIMEOUT = 20.0
 
 def read(directory: Path) -> str | None:
     try:
-        return (directory / FILE).read_text()
+        return (directory / FILE).read_text(errors="replace")  # what is no text is none of ours
     except FileNotFoundError:
         return None
     except OSError as error:
