@@ -42,6 +42,7 @@ class Effort:
     conversations: int = 10  # of each pair, of a stream and of connections
     stream_ms: int = 300
     connections: int = 1500
+    flood_seconds: float = 60.0  # of drops
 
 
 FULL = Effort()
@@ -66,6 +67,7 @@ QUICK = Effort(
     conversations=2,
     stream_ms=100,
     connections=300,
+    flood_seconds=5.0,
 )
 
 

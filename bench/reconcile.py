@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from flock.agent.announcer import Announcer
+from flock.agent.happened import Happened
 from flock.core.facts import NodeFacts
 from flock.core.model import Allocation, Condition, Metadata, Pod, PodStatus
 from flock.core.naming import host_interface
@@ -46,7 +47,7 @@ async def _measure(addresses: int, rounds: int, state_dir: Path) -> Passes:
     source = SimpleNamespace(pods=pods, namespaces={}, node=None)
     known = SimpleNamespace(config=parse_node_config(CONFIG), facts=NodeFacts(node="n1"))
     kernel = Kernel(sysctl=Path("/proc/sys/net"))
-    parts: dict[str, Any] = {"attached": attached, "source": source, "kernel": kernel}
+    parts: dict[str, Any] = {"attached": attached, "source": source, "kernel": kernel, "happened": Happened()}
     parts |= {"configured": known, "preparing": known, "departure": SimpleNamespace(begun=False)}
     announcer = Announcer(**parts, state_dir=state_dir)
     announcer.begin()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import report
 from burst import Burst
+from dropping import Dropping
 from fabric import FabricChanges
 from hostile import Hostile
 from launching import BenchError, Launcher
@@ -23,7 +24,15 @@ from scale import Scale
 from sequential import Sequential
 from world import World
 
-MEASUREMENTS: tuple[Measurement, ...] = (Sequential(), Burst(), Scale(), FabricChanges(), PolicyChanges(), Hostile())
+MEASUREMENTS: tuple[Measurement, ...] = (
+    Sequential(),
+    Burst(),
+    Scale(),
+    FabricChanges(),
+    PolicyChanges(),
+    Hostile(),
+    Dropping(),
+)
 SETTLE = 2.0  # seconds for the kernel to take a measurement's namespaces down before the next
 RESULTS = Path(__file__).parent / "results.json"
 

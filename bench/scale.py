@@ -82,16 +82,16 @@ def read_memory(pid: int) -> dict[str, float]:
     return {"rss": int(fields["Rss"]) / 1024, "pss": int(fields["Pss"]) / 1024}
 
 
-def _cpu_ns(pid: int) -> int:
+def cpu_ns(pid: int) -> int:
     """Time all threads of a process spent on a CPU: its POSIX CPU clock counts nanoseconds, /proc/PID/stat ticks."""
     return time.clock_gettime_ns(~pid << 3 | 2)  # clock_getcpuclockid(pid), which Python only has for threads
 
 
 def _idle_cpu(pid: int, seconds: float) -> float:
     """Percent of one core."""
-    cpu, clock = _cpu_ns(pid), time.monotonic_ns()
+    cpu, clock = cpu_ns(pid), time.monotonic_ns()
     time.sleep(seconds)
-    return (_cpu_ns(pid) - cpu) / (time.monotonic_ns() - clock) * 100
+    return (cpu_ns(pid) - cpu) / (time.monotonic_ns() - clock) * 100
 
 
 def _memory_table(memory: Memory, cpu: float | None) -> Table:

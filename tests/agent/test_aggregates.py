@@ -6,6 +6,7 @@ from typing import Any
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.configured import Configured
+from flock.agent.happened import Happened
 from flock.core.model import Allocation
 from flock.core.naming import PROTO_POD
 from flock.edge.kernel.observe import Observed
@@ -20,7 +21,7 @@ class World:
 
     def __init__(self, *cidrs: str) -> None:
         self._source: Any = SimpleNamespace(node=None, templates=(), node_config=None)
-        self._configured = Configured(node="n1", source=self._source)
+        self._configured = Configured(node="n1", source=self._source, happened=Happened())
         self.aggregates = Aggregates(self._configured)
         self.told = 0
         self.aggregates.subscribe(self._hear)

@@ -12,6 +12,7 @@ import pytest
 from anycasting import announced, anycast_pod, granting, lingers, protocols
 
 from flock.agent.announcer import Announcer
+from flock.agent.happened import Happened
 from flock.core.announcing import Claim
 from flock.core.errors import FlockError, KernelRefused
 from flock.edge.kernel.announce import Changes
@@ -108,6 +109,7 @@ def test_a_drain_that_the_kernel_refuses_is_an_error_and_tried_again(tmp_path: P
             configured=parts,
             preparing=parts,
             departure=parts,
+            happened=Happened(),
             kernel=kernel,
             state_dir=tmp_path,  # type: ignore[arg-type]
         )

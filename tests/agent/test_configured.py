@@ -6,6 +6,7 @@ from typing import Any
 from looking import addresses_of
 
 from flock.agent.configured import Configured
+from flock.agent.happened import Happened
 from harness import Node, eventually
 
 
@@ -15,7 +16,7 @@ def config(**spec: Any) -> dict[str, Any]:
 
 def configured(own: Any = None) -> tuple[Configured, Any]:
     source: Any = SimpleNamespace(node=None, templates=(), node_config=own)
-    return Configured(node="n1", source=source), source
+    return Configured(node="n1", source=source, happened=Happened()), source
 
 
 def test_who_follows_hears_of_another_configuration_once_and_finds_it_in_force() -> None:

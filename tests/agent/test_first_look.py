@@ -15,6 +15,7 @@ from anycasting import ANYCAST, announced, anycast_pod, granting, route_changes
 from looking import flockctl, settle
 
 from flock.agent.aggregates import Aggregates
+from flock.agent.happened import Happened
 from flock.agent.healing import Healer
 from flock.core.errors import KernelRefused
 from flock.core.model import Allocation
@@ -119,6 +120,7 @@ def test_a_prefix_whose_blackhole_is_refused_keeps_no_pod_waiting() -> None:
             kernel=kernel,
             aggregates=Aggregates(configured),
             preparing=preparing,
+            happened=Happened(),
         )
         await healer.reconcile()
         assert "add a route" in kernel.applied, "the pod's route is repaired"

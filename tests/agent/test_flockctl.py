@@ -1,11 +1,12 @@
 """`flockctl status`, `pods`, `check [--repair]`: tables, JSON, exit codes."""
 
 import json
+import subprocess
 
 from looking import addresses_of, assert_sound, flockctl, sysctl
 
 from flock.edge.rpc_client import ask
-from harness import Node, eventually
+from harness import BIN, Node, eventually
 
 
 def test_without_an_agent_it_says_so_by_an_exit_code_of_its_own(fresh: Node) -> None:
@@ -126,3 +127,31 @@ def test_two_repairs_of_a_dead_pod_at_once_both_succeed(fresh: Node) -> None:
     assert "Traceback" not in fresh.log.read_text()
     eventually(lambda: flockctl(fresh, "check", "--repair").returncode == 0)
     assert not fresh.allocations()
+
+
+def test_happened_tells_what_the_log_tells_and_what_pods_did(node: Node) -> None:
+    node.pod("a")
+    node.cni("DEL", "a")
+    shown = [line.partition(" ")[2] for line in flockctl(node, "happened").stdout.splitlines()]
+    took = next(line for line in shown if line.startswith("took NodeConfig"))
+    assert took in node.log.read_text()
+    attached, detached = (line for line in shown if "pod=default/a" in line)
+    assert attached.startswith("attached") and detached.startswith("detached")
+    rows = [json.loads(line) for line in flockctl(node, "happened", "-o", "json").stdout.splitlines()]
+    assert [row["said"] for row in rows] == shown
+    (row,) = [row for row in rows if row["happening"] == "Attached"]
+    assert row["pod"] == "default/a" and row["container"] == "a" and row["number"] == 1
+
+
+def test_happened_goes_on_as_it_comes_and_does_not_hold_the_agent_up_when_it_ends(node: Node) -> None:
+    command = [str(BIN / "flockctl"), "--run-dir", str(node.run_dir), "happened", "-f"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+        try:
+            assert follower.stdout is not None
+            assert any("took NodeConfig" in line for line in follower.stdout)
+            node.pod("late")
+            assert any("attached pod=default/late" in line for line in follower.stdout)
+            node.stop()
+            assert follower.wait(10) == 3, "there is no agent any more"
+        finally:
+            follower.kill()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from flock.agent import limiting
+from flock.agent.happened import Happened
 from flock.agent.limiting import ConnectionLimit
 from flock.core.errors import KernelRefused
 
@@ -31,7 +32,9 @@ class World:
         limits = SimpleNamespace(connections_per_pod=LIMIT)
         configured: Any = SimpleNamespace(config=SimpleNamespace(limits=limits))
         policies: Any = self
-        self.limit_of = ConnectionLimit(attached=policies, policies=policies, configured=configured, sysctl=directory)
+        self.limit_of = ConnectionLimit(
+            attached=policies, policies=policies, configured=configured, sysctl=directory, happened=Happened()
+        )
 
     def look(self, **opened: int) -> bool:
         """One run, with so many connections; all that was done."""

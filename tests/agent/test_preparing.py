@@ -12,6 +12,7 @@ import pytest
 
 from flock.agent import preparing
 from flock.agent.configured import Configured
+from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.core.errors import TryAgain
 from flock.core.facts import NodeFacts
@@ -50,7 +51,7 @@ def config(**spec: Any) -> dict[str, Any]:
 
 def node_with(kernel: Any, own: Any = None) -> tuple[Preparing, Any]:
     source: Any = SimpleNamespace(node=None, templates=(), node_config=own)
-    return Preparing(configured=Configured(node="n1", source=source), kernel=kernel), source
+    return Preparing(configured=Configured(node="n1", source=source, happened=Happened()), kernel=kernel), source
 
 
 def test_nobody_is_attached_by_a_new_configuration_with_the_old_mtu() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from flock.agent import routing as module
+from flock.agent.happened import Happened
 from flock.agent.routing import Routing
 from flock.core.facts import NodeFacts
 from flock.core.nodeconfig import parse_node_config
@@ -67,6 +68,7 @@ class Place:
             aggregates=known,
             preparing=known,
             source=source,
+            happened=Happened(),
             bird_dir=self.directory,
             run_dir=self.run_dir,
         )

@@ -12,7 +12,7 @@ from flock.agent.readiness import Readiness
 from flock.core.annotations import own_annotations
 from flock.core.cni import Request
 from flock.core.errors import FieldError
-from flock.core.happenings import Share
+from flock.core.happenings import Repaired, Share
 from flock.core.model import Allocation, Pod
 from flock.edge.bird.control import BirdError
 from flock.edge.rpc import Handler
@@ -71,7 +71,7 @@ class Admin:
                 *({"where": where, "message": message} for where, message in self._policies.problems.items()),
             ],
             "watches": [msgspec.to_builtins(watch) for watch in self._source.watches],
-            "repairs": dict(self._healer.repairs),
+            "repairs": self._happened.counts(Repaired),
             "sessions": await self._sessions(),
             "announced": sorted(self._announcer.announced),
             "withdrawn": self._announcer.withdrawn,

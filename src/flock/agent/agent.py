@@ -41,10 +41,9 @@ from flock.edge.rpc import RpcServer
 from flock.edge.servingfile import ServingFile
 from flock.edge.source import Source
 from flock.edge.store import Store
-from flock.edge.supervising import Supervisor
+from flock.edge.supervising import Run, Supervisor
 
 if TYPE_CHECKING:
-    from flock.agent.reporting import Reporter
     from flock.edge.kube.writer import KubeWriter
 
 log = logging.getLogger("agent")
@@ -69,7 +68,7 @@ class Agent:
         self._store_problem = "the state file is not loaded yet"
         self._deferred = DeferredDels(settings.run_dir)
         self._kernel = Kernel(sysctl=settings.sysctl_dir)
-        self._configured = Configured(node=settings.node, source=source)
+        self._configured = Configured(node=settings.node, source=source, happened=self._happened)
         self._aggregates = Aggregates(self._configured)
         self._preparing = Preparing(configured=self._configured, kernel=self._kernel)
         self._routing = Routing(
@@ -77,6 +76,7 @@ class Agent:
             aggregates=self._aggregates,
             preparing=self._preparing,
             source=source,
+            happened=self._happened,
             bird_dir=settings.bird_dir,
             run_dir=settings.run_dir,
         )
@@ -194,11 +194,10 @@ class Agent:
         self._readiness.degraded_by(lambda: parts.neighbours.harm.masquerade)
         self._readiness.degraded_by(lambda: parts.connection_limit.restricted)
         self._metrics.others = told(parts, self._supervisor)
-        reporter = self._reporter(parts)
         self._rpc.otherwise = None
-        verbs = Verbs(parts, self._deferred, add_failed=reporter.add_failed if reporter else None)
+        verbs = Verbs(parts, self._deferred)
         self._rpc.handlers = {**verbs.operations(), **Admin(parts).operations(), "STATUS": self._serving.status}
-        runs = {
+        runs: dict[str, Run] = {
             "routing": parts.routing.run,
             "source": self._follow_source,
             "preparing": parts.preparing.run,
@@ -209,19 +208,19 @@ class Agent:
             "neighbours": parts.neighbours.run,
             "limiting": parts.connection_limit.run,
         }
-        runs |= {"serving": self._serving.run, "conflist": self._conflist.run}
-        if reporter is not None:
-            runs["reporting"] = reporter.run
+        runs |= {"serving": self._serving.run, "conflist": self._conflist.run} | self._reports(parts)
         for name, run in runs.items():
             self._supervisor.keep(name, run)
         await self._supervisor.stay()
 
-    def _reporter(self, parts: Parts) -> "Reporter | None":
+    def _reports(self, parts: Parts) -> dict[str, Run]:
         if self._writer is None:
-            return None
+            return {}
+        from flock.agent.events import Events
         from flock.agent.reporting import Reporter
 
-        return Reporter(parts, self._writer)
+        events = Events(happened=self._happened, source=self._source, writer=self._writer)
+        return {"reporting": Reporter(parts, self._writer).run, "events": events.run}
 
     async def _load_store(self) -> None:
         while True:

@@ -17,10 +17,12 @@ from typing import Any
 from flock.agent.attached import Attached
 from flock.agent.configured import Configured
 from flock.agent.departure import Departure
+from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.announcing import Claim, Via, claims, desired, leaving
 from flock.core.errors import KernelRefused
+from flock.core.happenings import Announced, Rerouted, Withdrawn
 from flock.core.rights import Rights
 from flock.edge.kernel.announce import Changes
 from flock.edge.kernel.podlink import packed
@@ -48,6 +50,7 @@ class Announcer(Reconciler):
         preparing: Preparing,
         kernel: Kernel,
         departure: Departure,
+        happened: Happened,
         state_dir: Path,
     ) -> None:
         super().__init__(log, "could not announce", pauses=(RETRY, RETRY))
@@ -57,6 +60,7 @@ class Announcer(Reconciler):
         self._preparing = preparing
         self._kernel = kernel
         self._departure = departure
+        self._happened = happened
         self._marker = state_dir / DRAINED
         self._leaving = False
         self._picture_complete = False
@@ -92,9 +96,17 @@ class Announcer(Reconciler):
         self.announced = frozenset(
             a for a, vias in wanted.items() if {v.interface for v in vias} - changes.refused.keys()
         )
-        _tell(changes)
+        self._note(changes)
         self._remember_withdrawn(changes.withdrawn, now)
         return "; ".join(f"{name}: {reason}" for name, reason in sorted(changes.refused.items()))
+
+    def _note(self, changes: Changes) -> None:
+        for address in changes.announced:
+            self._happened.note(Announced(address=address))
+        for address in changes.changed:
+            self._happened.note(Rerouted(address=address))
+        for withdrawn in changes.withdrawn:
+            self._happened.note(Withdrawn(address=str(ip_address(withdrawn))))
 
     async def _replace_originals(self, indexes: Mapping[str, int]) -> None:
         """Where the original flock led to what its pods carry, now that ours says who is announced."""
@@ -212,11 +224,3 @@ class Announcer(Reconciler):
             }
             for claim in sorted(self.claims(), key=lambda c: (c.address, c.pod))
         ]
-
-
-def _tell(changes: Changes) -> None:
-    for verb, addresses in (("announced", changes.announced), ("changed", changes.changed)):
-        for address in addresses:
-            log.info("%s address=%s", verb, address)
-    for withdrawn in changes.withdrawn:
-        log.info("withdrew address=%s", ip_address(withdrawn))

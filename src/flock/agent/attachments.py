@@ -19,9 +19,11 @@ import msgspec
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.attached import Attached
+from flock.agent.happened import Happened
 from flock.agent.podinfo import PodInfo
 from flock.agent.policies import Policies
 from flock.agent.preparing import Preparing
+from flock.core import happenings
 from flock.core.claims import Named
 from flock.core.errors import AddressInUse, AnotherNamespaces, Code, FlockError, TryAgain
 from flock.core.faults import Point, faults
@@ -57,8 +59,10 @@ class Attachments:
         preparing: Preparing,
         aggregates: Aggregates,
         policies: Policies,
+        happened: Happened,
     ) -> None:
         self._attached = attached
+        self._happened = happened
         self._ipam = ipam
         self._kernel = kernel
         self._preparing = preparing
@@ -209,6 +213,10 @@ class Attachments:
         await self._attached.record(committed, link=link.host_index)
         faults.reach(Point.ADD_COMMITTED)
         self._attached.tell(committed)
+        addresses = ",".join((*committed.held, *committed.anycast))
+        self._happened.note(
+            happenings.Attached(pod=committed.pod, container=committed.container_id, addresses=addresses)
+        )
         return committed
 
     async def _undo(self, allocation: Allocation) -> None:
@@ -251,6 +259,7 @@ class Attachments:
         faults.reach(Point.DEL_FORGOTTEN)
         self._ipam.give_back(known, resting)
         self._attached.tell(known)
+        self._happened.note(happenings.Detached(pod=known.pod, container=known.container_id))
 
     async def resolve_pending(self) -> None:
         """Undo what an earlier life, or a failure, left half done and nobody is at work on."""

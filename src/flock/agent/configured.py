@@ -1,18 +1,18 @@
 """Holds the configuration in force, and tells who follows it.  What is in force, `core/configuration.py` decides."""
 
-import logging
 from collections.abc import Callable
 
+from flock.agent.happened import Happened
 from flock.core.configuration import Configuration, Inputs, decide
+from flock.core.happenings import ConfigRefused, ConfigTaken
 from flock.core.nodeconfig import NodeConfig
 from flock.core.nodeconfig.layers import Effective, FromNode
 from flock.edge.source import Source
 
-log = logging.getLogger("node")
-
 
 class Configured:
-    def __init__(self, *, node: str, source: Source) -> None:
+    def __init__(self, *, node: str, source: Source, happened: Happened) -> None:
+        self._happened = happened
         self.node = node
         self._source = source
         self._believed = Configuration()
@@ -57,9 +57,10 @@ class Configured:
         before = self._believed
         now = self._believed = decide(self.node, inputs, before=before)
         if now.problem and now.problem != before.problem:
-            log.error("refused NodeConfig node=%s problem=%r last_good=%s", self.node, now.problem, bool(now.config))
+            refused = ConfigRefused(node=self.node, problem=now.problem, last_good=bool(now.config))
+            self._happened.note(refused)
         if now.config is not None and now.config is not before.config:
             cidrs = ",".join(map(str, now.config.aggregates)) or "-"
-            log.info("took NodeConfig node=%s cidrs=%s", self.node, cidrs)
+            self._happened.note(ConfigTaken(node=self.node, cidrs=cidrs))
             for listener in self._listeners:
                 listener()

@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
 
 import msgspec
 
@@ -29,26 +29,19 @@ class Happened:
     def __init__(self) -> None:
         self._last = dict.fromkeys(Share, 0)
         self._kept: dict[Share, deque[Entry]] = {share: deque(maxlen=KEPT) for share in Share}
-        self._counted: Counter[tuple[type[Happening], str]] = Counter()
+        self._counted: defaultdict[type[Happening], Counter[str]] = defaultdict(Counter)
         self._news = asyncio.Event()
         self._closed = False
-        self._listeners: list[Callable[[], None]] = []
 
     def note(self, happening: Happening, *, untold: int = 0) -> None:
         """`untold`: how many like it happened before, which nobody had the time to look at."""
         share, label = happening.share, happening.counted_by
         self._last[share] = number = self._last[share] + untold + 1
         self._kept[share].append(Entry(number, time.time(), happening))
-        self._counted[type(happening), str(getattr(happening, label)) if label else ""] += 1
+        self._counted[type(happening)][getattr(happening, label) if label else ""] += 1
         if happening.level:
             logging.getLogger(happening.part).log(happening.level, "%s", happening)
         self._news.set()
-        for listener in self._listeners:
-            listener()
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """`listener` runs after each happening and must be quick; it reads on from where it was."""
-        self._listeners.append(listener)
 
     def after(self, share: Share, number: int) -> tuple[list[Entry], int]:
         """What happened since, oldest first, and how much more did that is not kept.  A number that was not reached yet
@@ -61,7 +54,7 @@ class Happened:
             found.append(entry)
         return found[::-1], self._last[share] - number - len(found)
 
-    async def wait(self, read_to: Mapping[Share, int], patience: float) -> None:
+    async def wait(self, read_to: Mapping[Share, int], patience: float | None) -> None:
         """Until something happened in one of these shares beyond what was read, or patience or the agent ends."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
@@ -75,13 +68,13 @@ class Happened:
     def _of_this_life(self, share: Share, number: int) -> int:
         return number if number <= self._last[share] else 0
 
-    def count(self, kind: type[Happening], label: str = "") -> int:
+    def count(self, kind: type[Happening]) -> int:
         """How often, since the agent started."""
-        return self._counted[kind, label]
+        return self._counted[kind].total()
 
     def counts(self, kind: type[Happening]) -> dict[str, int]:
         """The same by label."""
-        return {label: count for (found, label), count in sorted(self._counted.items(), key=str) if found is kind}
+        return dict(sorted(self._counted[kind].items()))
 
     def close(self) -> None:
         """The agent ends: nobody waits any longer."""

@@ -16,9 +16,11 @@ from collections.abc import Awaitable, Collection
 from flock.agent.aggregates import Aggregates
 from flock.agent.attached import Attached
 from flock.agent.attachments import Attachments
+from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.errors import FlockError, TryAgain
+from flock.core.happenings import Repaired
 from flock.core.model import Allocation
 from flock.core.naming import HOST_MAC, is_host_interface
 from flock.edge.kernel.compare import Difference, Kind, compare, orphans
@@ -47,10 +49,12 @@ class Healer(Reconciler):
         kernel: Kernel,
         aggregates: Aggregates,
         preparing: Preparing,
+        happened: Happened,
         grace: float = GRACE,
     ) -> None:
         super().__init__(log, "healing failed", period=PERIOD, spacing=SPACING)
         self._attached = attached
+        self._happened = happened
         self._attachments = attachments
         self._kernel = kernel
         self._aggregates = aggregates
@@ -61,7 +65,6 @@ class Healer(Reconciler):
         self._dead_since: dict[str, float] = {}
         self._refusals: list[str] = []  # of the pass under way
         self.unrecorded: tuple[str, ...] = ()  # links that lead into a living namespace, and nobody knows of which pod
-        self.repairs: Counter[str] = Counter()
         self.looked = False  # at the kernel, with success
 
     @property
@@ -150,8 +153,10 @@ class Healer(Reconciler):
             return
         if difference.kind in (Kind.LINK, Kind.SWITCH):
             self._preparing.trigger()  # who switched a link off may do so for all
-        self.repairs[difference.kind] += 1
-        log.warning("repaired %s", difference)
+        self._note(difference)
+
+    def _note(self, repaired: Difference) -> None:
+        self._happened.note(Repaired(kind=repaired.kind, what=repaired.what, pod=repaired.pod))
 
     async def _mend(self, difference: Difference) -> None:
         if difference.kind in (Kind.GATEWAY, Kind.SWITCH, Kind.LISTENS):
@@ -166,8 +171,7 @@ class Healer(Reconciler):
         if allocation.netns and allocation.netns_id and netns_id(allocation.netns) == allocation.netns_id:
             self._dead_since.pop(container_id, None)
             if await self._attachments.rebuild(container_id):
-                self.repairs[difference.kind] += 1
-                log.warning("repaired %s", difference)
+                self._note(difference)
             return
         first_seen = self._dead_since.get(container_id)
         if first_seen is None:
@@ -199,8 +203,7 @@ class Healer(Reconciler):
         links = [d for d in ripe if d.kind is Kind.ORPHAN_LINK]
         if await self._attempt("leftover links", self._kernel.delete_links([d.link_index for d in links])):
             for difference in links:
-                self.repairs[difference.kind] += 1
-                log.warning("removed %s", difference)
+                self._note(difference)
         for difference in ripe:
             if difference.repair:
                 await self._repair(difference)

@@ -18,8 +18,10 @@ from pathlib import Path
 
 from flock.agent.attached import Attached
 from flock.agent.configured import Configured
+from flock.agent.happened import Happened
 from flock.agent.policies import Policies
 from flock.agent.reconciling import Reconciler
+from flock.core.happenings import Overfull, OverfullNoMore
 from flock.edge.kernel.connections import opened_by_number
 
 log = logging.getLogger("limit")
@@ -33,9 +35,12 @@ ENOUGH = 0.9  # of what it may have: below this a pod is let go on
 class ConnectionLimit(Reconciler):
     """What the kernel refuses is shown where the rules are."""
 
-    def __init__(self, *, attached: Attached, policies: Policies, configured: Configured, sysctl: Path) -> None:
+    def __init__(
+        self, *, attached: Attached, policies: Policies, configured: Configured, sysctl: Path, happened: Happened
+    ) -> None:
         super().__init__(log, "could not limit connections", minor=True, period=PERIOD, pauses=(PERIOD, PERIOD))
         self._attached = attached
+        self._happened = happened
         self._policies = policies
         self._configured = configured
         self._netfilter = sysctl / "netfilter"
@@ -80,9 +85,9 @@ class ConnectionLimit(Reconciler):
         await self._policies.limit(overfull.keys())  # first: what is told is in force
         for interface in overfull.keys() - self.overfull.keys():
             pod = self._attached.pod_on(interface)
-            log.warning("no further connections pod=%s has=%d limit=%d", pod, overfull[interface], limit)
+            self._happened.note(Overfull(pod=pod, has=overfull[interface], limit=limit))
         for interface in self.overfull.keys() - overfull.keys():
-            log.info("connections again pod=%s", self._attached.pod_on(interface))
+            self._happened.note(OverfullNoMore(pod=self._attached.pod_on(interface)))
         self.overfull = overfull
 
     def _limit(self) -> int:

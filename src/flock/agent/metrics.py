@@ -10,6 +10,7 @@ from collections import Counter
 import msgspec
 
 from flock.agent.parts import Parts
+from flock.core.happenings import Repaired, RulesMadeAnew
 from flock.core.prometheus import Histogram, Metric, Samples
 from flock.edge.supervising import Supervisor
 
@@ -38,7 +39,7 @@ def told(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
         return [({"state": state}, states[state]) for state in ("committed", "pending")]
 
     def repairs() -> Samples:
-        return [({"kind": str(kind)}, count) for kind, count in sorted(healer.repairs.items())]
+        return [({"kind": kind}, count) for kind, count in parts.happened.counts(Repaired).items()]
 
     def sessions() -> Samples:
         return [({"peer": str(row["peer"])}, float(bool(row["up"]))) for row in routing.last_seen]
@@ -87,7 +88,7 @@ def told(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
         Metric("flock_rules_in_force", "gauge", "1 while the rules are as they should be.",
                lambda: not policies.problem),
         Metric("flock_rules_transactions_total", "counter", "Changes of rules.", lambda: policies.transactions),
-        Metric("flock_rules_repairs_total", "counter", "Rules made anew.", lambda: policies.repairs),
+        Metric("flock_rules_repairs_total", "counter", "Rules made anew.", lambda: parts.happened.count(RulesMadeAnew)),
         Metric("flock_dropped_packets", "gauge", "Packets dropped since the rules were last made anew.", dropped),
     )
     # fmt: on

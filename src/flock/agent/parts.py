@@ -91,7 +91,13 @@ def assemble(
 
     spare_granted()
     attachments = Attachments(
-        attached=attached, ipam=ipam, kernel=kernel, preparing=preparing, aggregates=aggregates, policies=policies
+        attached=attached,
+        ipam=ipam,
+        kernel=kernel,
+        preparing=preparing,
+        aggregates=aggregates,
+        policies=policies,
+        happened=happened,
     )
     healer = Healer(
         attached=attached,
@@ -99,6 +105,7 @@ def assemble(
         kernel=kernel,
         aggregates=aggregates,
         preparing=preparing,
+        happened=happened,
         grace=settings.grace,
     )
     departure = Departure(source=source, units=HostUnits(settings.units_dir), bird_room=settings.run_dir / room.ROOM)
@@ -109,6 +116,7 @@ def assemble(
         preparing=preparing,
         kernel=kernel,
         departure=departure,
+        happened=happened,
         state_dir=settings.state_dir,
     )
 
@@ -161,6 +169,10 @@ def assemble(
         ),
         neighbours=neighbours,
         connection_limit=ConnectionLimit(
-            attached=attached, policies=policies, configured=configured, sysctl=settings.sysctl_dir
+            attached=attached,
+            policies=policies,
+            configured=configured,
+            sysctl=settings.sysctl_dir,
+            happened=happened,
         ),
     )

@@ -24,8 +24,10 @@ from flock.agent.happened import Happened
 from flock.agent.intake import Intake
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
+from flock.agent.refusals import Refusals
 from flock.agent.settling import Settling
 from flock.core.errors import FlockError, KernelRefused
+from flock.core.happenings import RulesMadeAnew
 from flock.core.model import NO_MAP, Allocation, Pod
 from flock.core.policy.budget import POD_POLICIES
 from flock.core.policy.compiled import DIRECTIONS, PolicyKey
@@ -67,10 +69,11 @@ class Policies(Reconciler):
         self.problem = "the rules are not in force yet"
         self.disturbed = False  # somebody else changed what is in the kernel; it is being made anew
         self.transactions = 0
-        self.repairs = 0
         self.counted: observe.Counted | None = None  # packets that were dropped
         self._source = source
         self._attached = attached
+        self._happened = happened
+        self._refusals = Refusals(happened)
         self._strict, self._antispoofing = strict, antispoofing
         self._intake = Intake(source, self.index, configured=configured, preparing=preparing, state_dir=state_dir)
         self._rules: Ruleset | None = None
@@ -176,6 +179,7 @@ class Policies(Reconciler):
                 self._looked = NEVER
         await self._in_force()
         await self._count()
+        self._refusals.tell(self.problems_here())
         return self.problem  # of another transaction meanwhile
 
     # --- into the kernel ---
@@ -238,14 +242,14 @@ class Policies(Reconciler):
 
     async def _change(self, work: Awaitable[None], *, mends: bool = False) -> None:
         """The kernel is behind until it succeeds, and stays so if our tables were changed and it does not mend that."""
-        others, self._behind, behind = self.repairs, True, self._behind and not mends
+        others = self._happened.count(RulesMadeAnew)
+        self._behind, behind = True, self._behind and not mends
         await work
-        self._behind = self.disturbed = behind or self.repairs != others
+        self._behind = self.disturbed = behind or self._happened.count(RulesMadeAnew) != others
 
     def _tampered(self) -> None:
         """Somebody else changed our tables, or we do not know."""
-        log.warning("our tables were changed by somebody else, making them anew")
-        self.repairs += 1
+        self._happened.note(RulesMadeAnew())
         self._behind = self.disturbed = True
         self.trigger()
 

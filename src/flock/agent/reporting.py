@@ -1,11 +1,10 @@
-"""Tells the cluster: events for people who can fix something, and the status of this node's NodeConfig.
+"""Tells the cluster how this node is: the status of its NodeConfig.
 
 Only with an API server.  Everything here is best effort and rare: the status is written when what it says changed or
 the object is another one, and mere numbers (addresses in use), or again what somebody else changed, at most every
 NUMBERS_EVERY.  A node that templates alone configure makes itself an empty NodeConfig to report in.
 """
 
-import asyncio
 import contextlib
 import logging
 import time
@@ -14,10 +13,8 @@ from typing import Any
 
 from flock import __version__
 from flock.agent.parts import Parts
-from flock.agent.policyevents import PolicyEvents
 from flock.agent.reconciling import Reconciler
-from flock.core.cniargs import CniArgs
-from flock.core.errors import Code, FieldError, FlockError
+from flock.core.errors import FieldError
 from flock.core.nodeconfig.layers import FromNode, effective
 from flock.edge.bird.control import BirdError
 from flock.edge.kube.writer import KubeWriter
@@ -27,15 +24,6 @@ log = logging.getLogger("report")
 LOOK_EVERY = 5.0
 NUMBERS_EVERY = 60.0
 NUMBERS = ("pools", "pods")  # of a status
-# What a pod's owner can do something about; everything else is the operator's and in the agent's log.
-REASONS = {
-    Code.BAD_ANNOTATION: "FlockBadAnnotation",
-    Code.NOT_GRANTED: "FlockAddressNotGranted",
-    Code.ADDRESS_IN_USE: "FlockAddressInUse",
-    Code.POOL_EXHAUSTED: "FlockPoolExhausted",
-    Code.ANOTHER_NAMESPACES: "FlockAddressOfAnotherNamespace",
-    Code.TOO_MANY_CLAIMS: "FlockTooManyAddresses",
-}
 
 
 class Reporter(Reconciler):
@@ -50,37 +38,13 @@ class Reporter(Reconciler):
         self._routing = parts.routing
         self._source = parts.source
         self._policies = parts.policies
-        self._policy_events = PolicyEvents(policies=parts.policies, source=parts.source, writer=writer)
         self._since: dict[str, tuple[str, str]] = {}  # condition -> (status, when it became so)
         self._written: tuple[str, dict[str, Any]] = ("", {})  # the object's uid, and what was written to it
         self._written_at = 0.0
-        self._refused = ""
-        self._background: set[asyncio.Task[None]] = set()
-
-    def add_failed(self, args: CniArgs, error: FlockError) -> None:
-        """An ADD was refused; its owner hears of it if they can change that."""
-        reason = REASONS.get(error.code)
-        if reason and args.name:
-            message = f"{error.msg} ({error.details})" if error.details else error.msg
-            event = self._writer.pod_event(
-                namespace=args.namespace, name=args.name, uid=args.uid, reason=reason, message=message
-            )
-            task = asyncio.get_running_loop().create_task(event)
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
 
     async def _reconcile(self) -> str:
-        await self._tell_refusal()
-        await self._policy_events.tell()
         await self._tell_status()
         return ""
-
-    async def _tell_refusal(self) -> None:
-        problem = self._configured.problem
-        if problem and problem != self._refused:
-            own = (self._source.node_config or {}).get("metadata", {})
-            await self._writer.config_event(reason="FlockConfigRefused", message=problem, uid=own.get("uid", ""))
-        self._refused = problem
 
     async def _tell_status(self) -> None:
         own = self._source.node_config

@@ -20,11 +20,13 @@ import msgspec
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.configured import Configured
+from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_conf
 from flock.core.birdreplies import Session, protocol_names, sessions
 from flock.core.errors import FlockError
+from flock.core.happenings import SessionDown, SessionUp
 from flock.core.nodeconfig import PasswordSource
 from flock.edge.bird import conffile, room
 from flock.edge.bird.control import BirdControl, BirdError
@@ -47,10 +49,12 @@ class Routing(Reconciler):
         aggregates: Aggregates,
         preparing: Preparing,
         source: Source,
+        happened: Happened,
         bird_dir: Path,
         run_dir: Path,
     ) -> None:
         super().__init__(log, "kept the old bird.conf", period=LOOK_AGAIN, pauses=(FIRST_RETRY, LOOK_AGAIN))
+        self._happened = happened
         self._configured = configured
         self._aggregates = aggregates
         self._preparing = preparing
@@ -156,7 +160,7 @@ class Routing(Reconciler):
             self.trigger()
             await bird.lost.wait()
             self._bird = None
-            self.last_seen = [row | {"up": False, "state": "BIRD went away"} for row in self.last_seen]
+            self._see([row | {"up": False, "state": "BIRD went away"} for row in self.last_seen])
             self.bird_problem, self.import_problem = "BIRD went away", ""
             log.warning("BIRD went away")
 
@@ -187,10 +191,21 @@ class Routing(Reconciler):
             row = {"peer": peer.name, "asn": peer.asn, "address": str(peer.address)}
             rows.append(row | _told(session))
         rows += [{"peer": s.name, "asn": 0, "address": s.neighbour} | _told(s) for s in found.values()]
-        self.last_seen = rows
+        self._see(rows)
         full = [f"{row['peer']} ({', '.join(row['full'])})" for row in rows if row.get("full")]
         self.import_problem = f"importLimit is reached, further routes are not taken: {', '.join(full)}" if full else ""
         return rows
+
+    def _see(self, rows: list[dict[str, Any]]) -> None:
+        """A session is told when it comes and when it goes, not that it is not there yet."""
+        before = {row["peer"]: bool(row["up"]) for row in self.last_seen}
+        for row in rows:
+            if row["up"] and not before.get(row["peer"]):
+                self._happened.note(SessionUp(peer=row["peer"]))
+            elif not row["up"] and before.get(row["peer"]):
+                problem = row.get("last_error", "")
+                self._happened.note(SessionDown(peer=row["peer"], state=row["state"], problem=problem))
+        self.last_seen = rows
 
 
 def _told(session: Session | None) -> dict[str, Any]:

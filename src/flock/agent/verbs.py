@@ -2,7 +2,6 @@
 
 import logging
 import re
-from collections.abc import Callable
 from typing import Any
 
 from flock.agent.attachments import Asked
@@ -11,6 +10,7 @@ from flock.agent.podinfo import PodInfo, learn
 from flock.core.cni import IDENTIFIER, NetConf, Request, parse_net_conf, render_result
 from flock.core.cniargs import CniArgs, parse_cni_args
 from flock.core.errors import Code, FieldError, FlockError
+from flock.core.happenings import AddFailed
 from flock.edge.deferred_dels import DeferredDels
 from flock.edge.rpc import Handler
 
@@ -24,9 +24,8 @@ PATIENCE = 3.0
 
 
 class Verbs:
-    def __init__(
-        self, parts: Parts, deferred: DeferredDels, *, add_failed: Callable[[CniArgs, FlockError], None] | None = None
-    ) -> None:
+    def __init__(self, parts: Parts, deferred: DeferredDels) -> None:
+        self._happened = parts.happened
         self._attached = parts.attached
         self._attachments = parts.attachments
         self._source = parts.source
@@ -35,7 +34,6 @@ class Verbs:
         self._readiness = parts.readiness
         self._policies = parts.policies
         self._deferred = deferred
-        self._add_failed = add_failed
 
     def operations(self) -> dict[str, Handler]:
         """All verbs of a container; STATUS is answered before there are any (`serving`)."""
@@ -54,8 +52,7 @@ class Verbs:
         try:
             allocation = await self._attachments.attach(asked, lambda: self._learn(conf, args))
         except FlockError as error:
-            if self._add_failed is not None:
-                self._add_failed(args, error)
+            self._happened.note(_failed(request, args, error))
             raise
         return render_result(allocation, version=conf.cni_version, netns=request.netns, dns=conf.dns)
 
@@ -108,6 +105,16 @@ class Verbs:
                 failures.append(f"{container_id}: {error}")
         if failures:
             raise FlockError(f"GC could not free {len(failures)} attachments: {'; '.join(failures)}")
+
+
+def _failed(request: Request, args: CniArgs, error: FlockError) -> AddFailed:
+    return AddFailed(
+        pod=f"{args.namespace}/{args.name}" if args.name else "",
+        uid=args.uid,
+        container=request.container_id,
+        code=int(error.code),
+        problem=f"{error.msg} ({error.details})" if error.details else error.msg,
+    )
 
 
 def _require(request: Request, *names: str) -> None:

@@ -4,11 +4,23 @@ Whoever makes something happen notes it once (`agent/happened.py`); the log, the
 `flockctl` all read the same value and say it with its words (`str`).  A pod is `namespace/name`.
 """
 
-import logging
 from enum import StrEnum
+from logging import DEBUG, ERROR, INFO, NOTSET, WARNING
 from typing import ClassVar
 
 import msgspec
+
+from flock.core.errors import Code
+
+# Events about what a pod's owner can do something about; everything else is the operator's.
+REASONS: dict[int, str] = {
+    Code.BAD_ANNOTATION: "FlockBadAnnotation",
+    Code.NOT_GRANTED: "FlockAddressNotGranted",
+    Code.ADDRESS_IN_USE: "FlockAddressInUse",
+    Code.POOL_EXHAUSTED: "FlockPoolExhausted",
+    Code.ANOTHER_NAMESPACES: "FlockAddressOfAnotherNamespace",
+    Code.TOO_MANY_CLAIMS: "FlockTooManyAddresses",
+}
 
 
 class Share(StrEnum):
@@ -20,24 +32,150 @@ class Share(StrEnum):
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`part` names its logger, `level` says how loud it is there (0: never), `counted_by` the field its counter has as
-    a label."""
+    """`part` names its logger, `level` says how loud it is there (NOTSET: never), `words` what is said, and
+    `counted_by` the field its counter has as a label."""
 
     share: ClassVar[Share] = Share.NODE
     part: ClassVar[str] = "agent"
-    level: ClassVar[int] = logging.INFO
+    level: ClassVar[int] = INFO
+    words: ClassVar[str] = ""
     counted_by: ClassVar[str] = ""
 
+    def __str__(self) -> str:
+        return self.words.format_map(msgspec.structs.asdict(self))
 
-class Dropped(Happening, frozen=True, kw_only=True, gc=False):
-    """A packet, by our rules.  `what`: ingress or egress (policy), spoofed (anti-spoofing), walled (never for or from a
-    pod), overfull (the pod opened too many connections, or sent too many fragments).  `policies` isolate the pod, as in
-    the class's comment."""
 
-    share = Share.DROPS
-    part = "policy"
-    level = logging.NOTSET
+# --- what the node, its routers and its operator do ---
 
+
+class ConfigTaken(Happening, frozen=True, kw_only=True):
+    part, words = "node", "took NodeConfig node={node} cidrs={cidrs}"
+    node: str
+    cidrs: str
+
+
+class ConfigRefused(Happening, frozen=True, kw_only=True):
+    """An event for whoever wrote it."""
+
+    part, level = "node", ERROR
+    words = "refused NodeConfig node={node} problem={problem!r} last_good={last_good}"
+    node: str
+    problem: str
+    last_good: bool
+
+
+class SessionUp(Happening, frozen=True, kw_only=True):
+    part, words = "bird", "session up peer={peer}"
+    peer: str
+
+
+class SessionDown(Happening, frozen=True, kw_only=True):
+    part, level, words = "bird", WARNING, "session down peer={peer} state={state!r} problem={problem!r}"
+    peer: str
+    state: str
+    problem: str
+
+
+class RulesMadeAnew(Happening, frozen=True, kw_only=True):
+    part, level, words = "policy", WARNING, "our tables were changed by somebody else, making them anew"
+
+
+class Repaired(Happening, frozen=True, kw_only=True):
+    """`what` as `ip` would print it, of a pod or of nobody."""
+
+    part, level, words, counted_by = "heal", WARNING, "repaired {kind}: {what}", "kind"
+    kind: str
+    what: str
+    pod: str
+
+    def __str__(self) -> str:
+        return super().__str__() + (f" (pod {self.pod})" if self.pod else "")
+
+
+# --- what pods, and those who make them, do ---
+
+
+class Attached(Happening, frozen=True, kw_only=True):
+    """The call itself is in the log already."""
+
+    share, part, level = Share.PODS, "attach", DEBUG
+    words = "attached pod={pod} container={container} addresses={addresses}"
+    pod: str
+    container: str
+    addresses: str
+
+
+class Detached(Happening, frozen=True, kw_only=True):
+    share, part, level, words = Share.PODS, "attach", DEBUG, "detached pod={pod} container={container}"
+    pod: str
+    container: str
+
+
+class AddFailed(Happening, frozen=True, kw_only=True):
+    """An event for the pod's owner, where they can change it (`reason`).  The call itself is in the log already."""
+
+    share, part, level = Share.PODS, "cni", DEBUG
+    words = "could not attach pod={pod} container={container} code={code} problem={problem!r}"
+    pod: str
+    uid: str
+    container: str
+    code: int
+    problem: str
+
+    @property
+    def reason(self) -> str:
+        return REASONS.get(self.code, "") if self.pod else ""
+
+
+class PolicyRefused(Happening, frozen=True, kw_only=True):
+    """An event for whoever wrote it, where it isolates a pod of this node."""
+
+    share, part, level = Share.PODS, "policy", WARNING
+    words = "refused NetworkPolicy {policy} problem={problem!r}"
+    policy: str
+    problem: str
+
+
+class Overfull(Happening, frozen=True, kw_only=True):
+    share, part, level = Share.PODS, "limit", WARNING
+    words = "no further connections pod={pod} has={has} limit={limit}"
+    pod: str
+    has: int
+    limit: int
+
+
+class OverfullNoMore(Happening, frozen=True, kw_only=True):
+    share, part, words = Share.PODS, "limit", "connections again pod={pod}"
+    pod: str
+
+
+class Announced(Happening, frozen=True, kw_only=True):
+    share, part, words = Share.PODS, "anycast", "announced address={address}"
+    address: str
+
+
+class Rerouted(Happening, frozen=True, kw_only=True):
+    """Announced as before, for other pods."""
+
+    share, part, words = Share.PODS, "anycast", "changed address={address}"
+    address: str
+
+
+class Withdrawn(Happening, frozen=True, kw_only=True):
+    share, part, words = Share.PODS, "anycast", "withdrew address={address}"
+    address: str
+
+
+# --- what packets do ---
+
+
+class Dropped(Happening, frozen=True, kw_only=True):
+    """By our rules.  `what`: ingress or egress (policy), spoofed (anti-spoofing), walled (never for or from a pod),
+    overfull (the pod opened too many connections, or sent too many fragments).  `policies` isolate the pod, as in the
+    class's comment."""
+
+    share, part, level = Share.DROPS, "policy", NOTSET
+    words = "{what:<8} {pod}: {source} -> {destination} {protocol}"
     what: str
     pod: str
     source: str
@@ -47,6 +185,5 @@ class Dropped(Happening, frozen=True, kw_only=True, gc=False):
     policies: str
 
     def __str__(self) -> str:
-        what = self.protocol + (f"/{self.port}" if self.port else "")
-        why = f" isolated by {self.policies}" if self.policies else ""
-        return f"{self.what:<8} {self.pod}: {self.source} -> {self.destination} {what}{why}"
+        port = f"/{self.port}" if self.port else ""
+        return super().__str__() + port + (f" isolated by {self.policies}" if self.policies else "")

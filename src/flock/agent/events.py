@@ -1,0 +1,54 @@
+"""Kubernetes events: what happened, for people who can do something about it.  Only with an API server, best effort.
+
+What the operator is told comes before what pods' owners are, however many of those there are.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flock.agent.happened import Happened
+from flock.core.happenings import AddFailed, ConfigRefused, Happening, PolicyRefused, Share
+from flock.edge.kube.writer import KubeWriter
+from flock.edge.source import Source
+
+
+class Events:
+    def __init__(self, *, happened: Happened, source: Source, writer: KubeWriter) -> None:
+        self._happened = happened
+        self._source = source
+        self._writer = writer
+        self._read_to = {Share.NODE: 0, Share.PODS: 0}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._happened.wait(self._read_to, None)
+            for share, number in self._read_to.items():
+                entries, _ = self._happened.after(share, number)
+                for entry in entries:
+                    self._read_to[share] = entry.number
+                    await self._tell(entry.what)
+
+    async def _tell(self, happening: Happening) -> None:
+        """Never fails."""
+        match happening:
+            case AddFailed() if happening.reason:
+                namespace, _, name = happening.pod.partition("/")
+                await self._writer.pod_event(
+                    namespace=namespace,
+                    name=name,
+                    uid=happening.uid,
+                    reason=happening.reason,
+                    message=happening.problem,
+                )
+            case ConfigRefused():
+                uid = _uid(self._source.node_config)
+                await self._writer.config_event(reason="FlockConfigRefused", message=happening.problem, uid=uid)
+            case PolicyRefused():
+                namespace, _, name = happening.policy.partition("/")
+                uid = _uid(self._source.network_policies.get((namespace, name)))
+                await self._writer.policy_event(namespace=namespace, name=name, uid=uid, message=happening.problem)
+
+
+def _uid(found: Mapping[str, Any] | None) -> str:
+    return str(((found or {}).get("metadata") or {}).get("uid", ""))
