@@ -92,7 +92,7 @@ FULL: dict[str, Any] = {
             {
                 "prefixes": ["198.51.100.0/24"],
                 "namespaceSelector": {
-                    "matchLabels": {"fixed": ""},
+                    "matchLabels": {"fixed": "yes"},
                     "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["lab"]}],
                 },
             }

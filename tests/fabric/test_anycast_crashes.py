@@ -98,7 +98,7 @@ def test_an_agent_killed_between_any_two_steps_of_announcing_converges(
         lab.pods.add(name, node="n1", annotations={f"{OWN}/anycast": ", ".join(sorted(addresses))})
     interfaces = {name: host_interface(lab, name) for name in carried}
     found_done: list[bool] = []
-    for step in range(20, 60):  # from before the first change until after the last
+    for step in range(20, 90):  # from before the first change until after the last
         if found_done[-2:] == [True, True]:
             break
         leaving, coming = ("a", "b") if step % 2 else ("b", "a")
