@@ -79,7 +79,9 @@ def test_a_family_is_wanted_unless_switched_off_or_without_cidr(spec: Any, wante
     assert (config.wants_ipv6, config.wants_ipv4) == wanted
 
 
-@pytest.mark.parametrize(("given", "seconds"), [(9, 9), ("9", 9), ("9s", 9), ("2m", 120), ("3000ms", 3), ("1h", 3600)])
+@pytest.mark.parametrize(
+    ("given", "seconds"), [(9, 9), (9.0, 9), ("9", 9), ("9s", 9), ("2m", 120), ("3000ms", 3), ("1h", 3600)]
+)
 def test_durations_are_read_in_the_usual_spellings(given: Any, seconds: int) -> None:
     bgp = parse_node_config(with_peer(holdTime=given)).bgp
     assert bgp is not None and (bgp.peers[0].hold_time, bgp.peers[0].keepalive_time) == (seconds, seconds // 3)

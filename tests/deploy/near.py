@@ -61,7 +61,7 @@ def misspelled(draw: st.DrawFn, text: str) -> str:
 def near(value: Any) -> st.SearchStrategy[Any]:
     durations = st.tuples(NUMBERS, st.sampled_from(("", "ms", "s", "m", "h", "S"))).map(lambda d: f"{d[0]}{d[1]}")
     communities = st.lists(NUMBERS, min_size=1, max_size=4).map(lambda parts: ":".join(map(str, parts)))
-    anything = st.none() | st.just(1.5) | st.sampled_from((*SCALARS, *CONTAINERS))
+    anything = st.none() | st.just(1.5) | NUMBERS.map(float) | st.sampled_from((*SCALARS, *CONTAINERS))
     others = (addresses().flatmap(spelled), prefixes(), durations, communities, anything, NUMBERS)
     if isinstance(value, str):
         return st.one_of(misspelled(value), *others)

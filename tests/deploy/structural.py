@@ -20,6 +20,8 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 def complaints(schema: Mapping[str, Any], value: Any, path: str = "") -> Iterator[str]:
     """Everything that is wrong with the value, by path."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     kind = schema.get("type")
     if kind and (not isinstance(value, TYPES[kind]) or (kind == "integer" and isinstance(value, bool))):
         yield f"{path}: is no {kind}"

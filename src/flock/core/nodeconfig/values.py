@@ -39,8 +39,14 @@ def boolean(value: Any) -> bool:
     return value
 
 
+def _whole(value: Any) -> Any:
+    """A number written as 1500.0 is 1500, as the API server has it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def integer(low: int, high: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
+        value = _whole(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError(f"must be a whole number from {low} to {high}, not {short(value)}")
         return value
@@ -72,6 +78,7 @@ def asn(value: Any) -> int:
 
 
 def _milliseconds(value: Any) -> int:
+    value = _whole(value)
     if isinstance(value, int) and not isinstance(value, bool):
         value = short(value)
     found = _DURATION.fullmatch(value) if isinstance(value, str) else None
