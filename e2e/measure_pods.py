@@ -12,9 +12,11 @@ from pathlib import Path
 
 from watching import NODE, PORT, SERVICE
 
+from flock.core.kinds import CLUSTER_PODS, POLICIES
+from flock.edge.cache import Cache
 from flock.edge.kube.access import from_kubeconfig
 from flock.edge.kube.client import KubeClient
-from flock.edge.kube.source import KubeSource
+from flock.edge.kube.feeder import KubeFeeder
 from flock.edge.supervising import Supervisor
 
 PATIENCE = 120
@@ -25,24 +27,26 @@ def resident() -> int:
     return int(pages) * 4096
 
 
-async def listed(source: KubeSource) -> None:
+async def listed(cache: Cache) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not source.complete:  # noqa: ASYNC110 - no event tells it
+        while not cache.complete:  # noqa: ASYNC110 - no event tells it
             await asyncio.sleep(0.05)
 
 
 async def main(state_dir: Path, kubeconfig: Path, count: int) -> None:
     access = from_kubeconfig(kubeconfig, apiserver=f"https://{SERVICE}:{PORT}")
     supervisor = Supervisor()
-    source = KubeSource(KubeClient(access), supervisor, node=NODE, namespace="default", state_dir=state_dir)
-    await source.start()
-    await listed(source)
+    cache = Cache(node=NODE)
+    feeder = KubeFeeder(cache, KubeClient(access), supervisor, namespace="default", state_dir=state_dir)
+    await feeder.start()
+    await listed(cache)
     gc.collect()
     memory, cpu = resident(), time.process_time()
-    source.watch_cluster_pods()
-    await listed(source)
+    reader = cache.reader(CLUSTER_PODS)
+    cache.put(POLICIES, ("default", "needed"), {})
+    await listed(cache)
     gc.collect()
-    assert len(source.cluster_pods) == count, len(source.cluster_pods)
+    assert len(reader.changes()) == count, len(cache.table(CLUSTER_PODS))
     print(json.dumps({"memory": resident() - memory, "cpu": time.process_time() - cpu}))
     await supervisor.close()
 

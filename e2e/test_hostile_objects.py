@@ -17,6 +17,8 @@ from places import Failed, eventually
 from watching import Server, Watcher, watched_server
 from workloads import PORT, deployment
 
+from flock.core import kinds
+
 TENANT, EVIL = "tenant", "evil"
 LEVELS = 5_000
 PODS = f"/api/v1/namespaces/{EVIL}/pods"
@@ -66,7 +68,7 @@ def server() -> Iterator[Server]:
 def test_objects_nested_deeply_are_listed_and_watched_like_others(server: Server, tmp_path: Path) -> None:
     with tenant(server) as kubeconfig:
         with Watcher(server, state_dir=tmp_path) as before:
-            eventually(lambda: before.source.complete, what="the first listing")
+            eventually(lambda: before.cache.complete, what="the first listing")
             create_nested(server, kubeconfig)
             knows_them(before)
         with Watcher(server, state_dir=tmp_path) as after:
@@ -74,7 +76,7 @@ def test_objects_nested_deeply_are_listed_and_watched_like_others(server: Server
 
 
 def knows_them(watcher: Watcher) -> None:
-    policies = watcher.source.network_policies
+    policies = watcher.cache.table(kinds.POLICIES)
     eventually(lambda: (EVIL, "nested") in policies and "nested" in watcher.pods, what="the nested objects")
     eventually(lambda: (EVIL, "later") in policies and "later" in watcher.pods, what="what came after them")
     assert policies[EVIL, "nested"]["spec"]["policyTypes"] == ["Ingress"] and not watcher.problems

@@ -11,6 +11,8 @@ import pytest
 from places import eventually
 from watching import NODE, Server, Watcher, pod, watched_server
 
+from flock.core.kinds import CLUSTER_PODS, NODE_CONFIGS, PODS, POLICIES
+
 MANY = 10_000
 MOST_MEMORY = 35 << 20  # bytes, for MANY trimmed pods
 CROWD, FAT = 1500, 20_000  # pods and bytes in each: more than sockets and the server's buffers take
@@ -52,7 +54,7 @@ def knows(watcher: Watcher, *pods: str) -> None:
     """All kinds are listed and watched without trouble, and these are the node's pods."""
 
     def settled() -> bool:
-        return watcher.source.complete and not watcher.source.problems and watcher.pods == set(pods)
+        return watcher.cache.complete and not watcher.cache.problems and watcher.pods == set(pods)
 
     eventually(settled, what=f"{pods} alone to be known", patience=LONG / 2)
 
@@ -62,7 +64,7 @@ def delete(server: Server, *names: str) -> None:
 
 
 def lists(watcher: Watcher) -> int:
-    return watcher.source._pods.lists
+    return watcher.client.lists["/api/v1/pods"]
 
 
 def test_changes_arrive_by_the_watch_alone(server: Server, watcher: Watcher) -> None:
@@ -72,14 +74,14 @@ def test_changes_arrive_by_the_watch_alone(server: Server, watcher: Watcher) -> 
     delete(server, "a")
     knows(watcher, "b", "c")
     server.kubectl("label", "pod", "b", "tier=front")
-    eventually(lambda: watcher.source.pods["default", "b"].labels == {"tier": "front"}, what="the label")
+    eventually(lambda: watcher.cache.table(PODS)["default", "b"].labels == {"tier": "front"}, what="the label")
     assert lists(watcher) == before
 
 
 def test_a_killed_server_changes_nothing_until_it_is_back(server: Server, watcher: Watcher) -> None:
     server.kill_api_server()
     eventually(lambda: "not reachable" in watcher.problems, what="the watcher to notice")
-    assert watcher.pods == {"a", "b"} and watcher.source.synced
+    assert watcher.pods == {"a", "b"} and watcher.cache.synced
     server.erase("pods/default/a")
     server.start_api_server()
     server.apply(pod("c"))
@@ -119,7 +121,6 @@ def test_a_partition_is_noticed_and_healed(server: Server, watcher: Watcher) -> 
 
 
 def test_a_watcher_that_was_held_up_catches_up(server: Server, watcher: Watcher) -> None:
-    watcher.run(watcher.source.watch_cluster_pods)
     knows(watcher, "a", "b")
     with watcher.held_up():
         crowd = [pod(f"crowd-{i}", uid=f"{i}", annotations={"fat": "x" * FAT}) for i in range(CROWD)]
@@ -128,7 +129,8 @@ def test_a_watcher_that_was_held_up_catches_up(server: Server, watcher: Watcher)
         delete(server, "a")
         server.erase(*(f"pods/default/{p['metadata']['name']}" for p in crowd))
     knows(watcher, "b", "last")
-    eventually(lambda: set(watcher.source.cluster_pods) == set(watcher.source.pods), what="the same for the cluster")
+    here, everywhere = watcher.cache.table(PODS), watcher.cache.table(CLUSTER_PODS)
+    eventually(lambda: set(everywhere) == set(here), what="the same for the cluster")
 
 
 def test_a_new_token_is_used_when_the_old_one_ends(server: Server, tmp_path: Path) -> None:
@@ -169,17 +171,15 @@ def test_rights_taken_away_leave_what_is_known_and_given_back_bring_the_rest(ser
 def test_the_last_known_state_is_in_force_when_the_server_is_away_at_start(
     server: Server, watcher: Watcher, tmp_path: Path
 ) -> None:
-    watcher.run(watcher.source.watch_cluster_pods)
     server.apply(pod("elsewhere", node="n2"))
     file = tmp_path / "cluster.json"
     eventually(lambda: file.exists() and "elsewhere" in file.read_text(), what="the state to be on disk")
     server.kill_api_server()
     with Watcher(server, state_dir=tmp_path) as later:
-        eventually(lambda: later.source.synced, what="the memory to serve")
-        later.run(later.source.watch_cluster_pods)
-        assert later.source.complete and later.pods == {"a", "b"}
-        assert ("default", "elsewhere") in later.source.cluster_pods
-        assert later.source.node_config and ("default", "closed") in later.source.network_policies
+        eventually(lambda: later.cache.synced, what="the memory to serve")
+        assert later.cache.complete and later.pods == {"a", "b"}
+        assert ("default", "elsewhere") in later.cache.table(CLUSTER_PODS)
+        assert later.cache.own(NODE_CONFIGS) and ("default", "closed") in later.cache.table(POLICIES)
         assert "last known state" in later.problems
         server.erase("pods/default/a")
         server.start_api_server()

@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,10 +22,12 @@ from typing import Any, TypeVar
 from control_plane import ControlPlane, b64
 from places import Place
 
+from flock.core.kinds import CLUSTER_PODS, PODS
+from flock.edge.cache import Cache
 from flock.edge.kernel import netns
-from flock.edge.kube.access import from_kubeconfig
+from flock.edge.kube.access import Access, from_kubeconfig
 from flock.edge.kube.client import KubeClient
-from flock.edge.kube.source import KubeSource
+from flock.edge.kube.feeder import KubeFeeder
 from flock.edge.supervising import Supervisor
 
 NODE = "n1"
@@ -77,8 +80,21 @@ class Server(ControlPlane):
         self.ask_etcd("kv/put", [{"key": b64(f"/registry/{key}"), "value": b64(value)}])
 
 
+class Counting(KubeClient):
+    """Knows how often it was asked for a list, by path."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__(access)
+        self.lists: Counter[str] = Counter()
+
+    async def get(self, path: str) -> bytes:
+        self.lists[path.partition("?")[0]] += 1
+        return await super().get(path)
+
+
 class Watcher:
-    """A KubeSource in a thread of its own, inside the server's namespace.  Use as a context manager."""
+    """A cache that the API server feeds, in a thread of its own, inside the server's namespace.  Somebody reads the
+    cluster's pods of it.  Use as a context manager."""
 
     def __init__(self, server: Server, *, state_dir: Path, kubeconfig: Path | None = None) -> None:
         self._server = server
@@ -87,7 +103,7 @@ class Watcher:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._live)
         self._supervisor = Supervisor()
-        self.source: KubeSource
+        self.cache: Cache
 
     def __enter__(self) -> "Watcher":
         self._thread.start()
@@ -104,14 +120,6 @@ class Watcher:
         """Run something on the watcher's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
-    def run(self, step: Callable[[], object]) -> None:
-        """The same for what does not wait."""
-
-        async def taken() -> None:
-            step()
-
-        self.call(taken())
-
     @contextmanager
     def held_up(self) -> Iterator[None]:
         """The loop does nothing, and so reads nothing, for a while."""
@@ -124,18 +132,19 @@ class Watcher:
 
     @property
     def pods(self) -> set[str]:
-        return {name for _, name in list(self.source.pods)}
+        return {name for _, name in list(self.cache.table(PODS))}
 
     @property
     def problems(self) -> str:
-        return "; ".join(f"{p.where}: {p.message}" for p in self.source.problems)
+        return "; ".join(f"{p.where}: {p.message}" for p in self.cache.problems)
 
     async def _start(self) -> None:
         access = from_kubeconfig(self._kubeconfig, apiserver=f"https://{SERVICE}:{PORT}")
-        self.source = KubeSource(
-            KubeClient(access), self._supervisor, node=NODE, namespace="default", state_dir=self._state_dir
-        )
-        await self.source.start()
+        self.client = Counting(access)
+        self.cache = Cache(node=NODE)
+        self._reader = self.cache.reader(CLUSTER_PODS)
+        feeder = KubeFeeder(self.cache, self.client, self._supervisor, namespace="default", state_dir=self._state_dir)
+        await feeder.start()
 
     def _live(self) -> None:
         home, there = netns.open_netns("/proc/thread-self/ns/net"), netns.open_netns(str(self._server.netns))

@@ -13,7 +13,8 @@ from flock.agent.intake import MOVES_AT_ONCE, Intake
 from flock.core.facts import NodeFacts
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.podfacts import LocalPod
-from flock.edge.manifests import ManifestSource
+from flock.edge.cache import Cache
+from flock.edge.manifests import ManifestFeeder
 
 GROUPS, PODS = 1500, 12
 ONE_POD = (
@@ -24,11 +25,11 @@ ONE_POD = (
 class Cluster:
     """A real manifest directory behind a real index: a pod of `evil` here, and what that namespace's policies mean."""
 
-    def __init__(self, source: ManifestSource, folder: Path, state: Path) -> None:
-        self._source, self._folder = source, folder
+    def __init__(self, cache: Cache, feeder: ManifestFeeder, folder: Path, state: Path) -> None:
+        self._feeder, self._folder = feeder, folder
         self.index = PolicyIndex()
         believed: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
-        self.intake = Intake(source, self.index, configured=believed, preparing=believed, state_dir=state)
+        self.intake = Intake(cache, self.index, configured=believed, preparing=believed, state_dir=state)
         for policy in range(GROUPS // 250):
             self.policy(f"policy{policy}", unlike=str(policy))
         for name in map(str, range(PODS)):
@@ -59,7 +60,7 @@ class Cluster:
 
     def take(self) -> int:
         """One transaction's worth; what it cost, all of which its namespaces are charged for."""
-        self._source.refresh()
+        self._feeder.refresh()
         before = self.index.spent
         self.costs = self.intake.take_changes()
         self.index.commit()
@@ -76,12 +77,13 @@ def _flipped(unlike: str) -> dict[str, Any]:
 def in_cluster(tmp_path: Path, story: Callable[[Cluster], Awaitable[None]]) -> None:
     async def run() -> None:
         (folder := tmp_path / "manifests").mkdir()
-        source = ManifestSource(folder, node="n1")
-        await source.start()
+        cache = Cache(node="n1")
+        feeder = ManifestFeeder(cache, folder)
+        await feeder.start()
         try:
-            await story(Cluster(source, folder, tmp_path))
+            await story(Cluster(cache, feeder, folder, tmp_path))
         finally:
-            await source.close()
+            await feeder.close()
 
     asyncio.run(run())
 

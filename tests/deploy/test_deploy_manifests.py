@@ -15,9 +15,11 @@ import flock
 from flock.agent import departure
 from flock.agent.flags import parse as parse_agent
 from flock.cli.installer import parse as parse_installer
+from flock.core.kinds import CLUSTER_PODS, POLICIES
 from flock.edge.bird import room
+from flock.edge.cache import Cache
 from flock.edge.kube.client import ApiError, KubeClient
-from flock.edge.kube.source import KubeSource
+from flock.edge.kube.feeder import KubeFeeder
 from flock.edge.kube.writer import KubeWriter
 from flock.edge.supervising import Supervisor
 
@@ -90,12 +92,14 @@ class Recorder(KubeClient):
 
 async def everything_the_agent_asks(client: Recorder, state_dir: Path) -> None:
     supervisor = Supervisor()
-    source = KubeSource(client, supervisor, node="node1", namespace=NAMESPACE, state_dir=state_dir)
+    cache = Cache(node="node1")
+    _reader = cache.reader(CLUSTER_PODS)
+    cache.put(POLICIES, ("default", "closed"), {})  # so that pods of the cluster are wanted
+    feeder = KubeFeeder(cache, client, supervisor, namespace=NAMESPACE, state_dir=state_dir)
     writer = KubeWriter(client, node="node1")
-    await source.start()
-    source.watch_cluster_pods()
-    await source.secret("bgp", "tor1")
-    await source.pod("default", "web", uid="")
+    await feeder.start()
+    await feeder.secret("bgp", "tor1")
+    await feeder.pod("default", "web", uid="")
     await writer.pod_event(namespace="default", name="web", uid="u", reason="r", message="m")
     await writer.config_event(reason="r", message="m")
     await writer.status({})

@@ -9,7 +9,7 @@ import pytest
 from flock.agent.admin import Admin
 from flock.core.errors import Code
 from flock.core.faults import Point
-from flock.core.manifest import KINDS
+from flock.core.kinds import KINDS
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = {path: path.read_text() for path in ROOT.glob("src/flock/**/*.py")}
@@ -64,7 +64,7 @@ def test_every_metric_is_listed_and_no_other() -> None:
 
 def test_every_kind_of_object_is_named_where_manifests_are_explained() -> None:
     text = section(page("flock-agent.md"), "Manifests")
-    assert [kind for kind in KINDS if not re.search(rf"\b{kind}s?\b", text)] == []
+    assert [kind.kind for kind in KINDS if not re.search(rf"\b{kind.kind}s?\b", text)] == []
 
 
 @pytest.mark.parametrize("place", ["state-dir", "run-dir", "bird-dir", "cni-conf-dir"])

@@ -4,11 +4,12 @@ import asyncio
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from manifested import folder, pod, watching
 from spaces import LOOPBACK, Ear, Space
 from store_parts import containers, entry, opened
-from test_manifests import folder, pod, watching
 
 from flock.core.errors import StoreFailure
 from flock.core.manifest import Manifest, parse_manifest
@@ -55,38 +56,38 @@ async def test_a_mistake_about_one_manifest_concerns_that_file_alone(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def mistaken(data: bytes, *, node: str) -> Manifest:
+    def mistaken(data: bytes, **how: Any) -> Manifest:
         assert b"two" not in data
-        return parse_manifest(data, node=node)
+        return parse_manifest(data, **how)
 
     (folder / "a.yaml").write_text(pod("a"))
-    async with watching(folder) as source:
+    async with watching(folder) as known:
         with monkeypatch.context() as broken:
             broken.setattr(manifests, "parse_manifest", mistaken)
             (folder / "a.yaml").write_text(pod("a", label="two"))
             (folder / "b.yaml").write_text(pod("b"))
-            await source.quiet()
-        assert source.labels() == {"a": "x", "b": "x"}
-        assert "cannot be understood" in str(source.problems)
+            await known.quiet()
+        assert known.labels() == {"a": "x", "b": "x"}
+        assert "cannot be understood" in str(known.problems)
         (folder / "a.yaml").write_text(pod("a", label="three"))
-        await source.quiet()
-        assert source.labels()["a"] == "three" and not source.problems
+        await known.quiet()
+        assert known.labels()["a"] == "three" and not known.problems
 
 
 @looped
 async def test_a_queue_of_notices_that_fails_is_made_anew(folder: Path) -> None:
-    async with watching(folder) as source:
-        assert source._inotify is not None
+    async with watching(folder) as known:
+        assert known.feeder._inotify is not None
         spoiled = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(spoiled, source._inotify.fileno())  # whatever is asked of it is refused
+        os.dup2(spoiled, known.feeder._inotify.fileno())  # whatever is asked of it is refused
         os.close(spoiled)
         (folder / "a.yaml").write_text(pod("a"))
-        source.refresh()
-        await source.news()
-        assert source.labels() == {"a": "x"}
+        known.feeder.refresh()
+        await known.news()
+        assert known.labels() == {"a": "x"}
         (folder / "b.yaml").write_text(pod("b"))
-        await source.news()
-        assert source.labels() == {"a": "x", "b": "x"}
+        await known.news()
+        assert known.labels() == {"a": "x", "b": "x"}
 
 
 def test_work_that_the_kernel_does_not_finish_is_shown_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:

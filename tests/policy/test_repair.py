@@ -18,6 +18,7 @@ from flock.core.errors import KernelRefused
 from flock.core.facts import NodeFacts
 from flock.core.happenings import RulesMadeAnew
 from flock.core.policy.render import Transaction
+from flock.edge.cache import Cache
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
 from flock.edge.store import Store
@@ -28,9 +29,7 @@ STEPS = 500
 
 def with_rules_in_force(ground: Playground, directory: Path, scenario: Scenario) -> None:
     """The agent's part that keeps rules in force, in the node's namespace, of a cluster without objects."""
-    source: Any = SimpleNamespace(
-        namespaces={}, network_policies={}, cluster_pods={}, pods={}, requires_pods=False, drain_changes=set
-    )
+    source: Any = SimpleNamespace(cache=Cache(node="n1"), pods={}, requires_pods=False)
     believed: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
 
     async def whole() -> None:

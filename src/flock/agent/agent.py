@@ -257,8 +257,6 @@ class Agent:
         while True:
             self._changed.clear()
             self._configured.take_in()
-            if self._source.network_policies:
-                self._source.watch_cluster_pods()
             self._followed.set()
             await self._changed.wait()
 

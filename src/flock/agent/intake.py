@@ -1,4 +1,4 @@
-"""What policies depend on, from the source into the index: policies, namespaces, pods, and what the node's
+"""What policies depend on, from the cache into the index: policies, namespaces, pods, and what the node's
 configuration grants of their addresses.
 
 Everything once the first full picture is there, then what changed, a bounded part of it at a time and no namespace more
@@ -16,12 +16,13 @@ from typing import Any
 from flock.agent.configured import Configured
 from flock.agent.lastgood_policies import LastGoodPolicies, same_object
 from flock.agent.preparing import Preparing
+from flock.core.kinds import CLUSTER_PODS, NAMESPACES, PODS, POLICIES
 from flock.core.policy import budget
 from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.pacing import Pacing
 from flock.core.policy.vouching import PodKey, Vouching
-from flock.edge.source import ChangeKey, Source
+from flock.edge.cache import Cache, ChangeKey
 
 # Of a namespace for one transaction, a tenth of a second each: policies, counted by the sets and rules they need and
 # one for each; pods elsewhere, counted by the selectors they are compared with and the members of groups they move.
@@ -31,9 +32,12 @@ UNNOTICED = 64  # of the latter make no transaction longer, and are not charged:
 
 class Intake:
     def __init__(
-        self, source: Source, index: PolicyIndex, *, configured: Configured, preparing: Preparing, state_dir: Path
+        self, cache: Cache, index: PolicyIndex, *, configured: Configured, preparing: Preparing, state_dir: Path
     ) -> None:
-        self._source = source
+        self._reader = cache.reader(NAMESPACES, POLICIES, PODS, CLUSTER_PODS)
+        self._namespaces = cache.table(NAMESPACES)
+        self._policies = cache.table(POLICIES)
+        self._pods, self._cluster_pods = cache.table(PODS), cache.table(CLUSTER_PODS)
         self._index = index
         self._configured, self._preparing = configured, preparing
         self._vouching = Vouching()
@@ -45,25 +49,30 @@ class Intake:
         self._policies_changed = True  # since their last good versions were kept
 
     def take_everything(self) -> None:
-        self.take_changes()
+        """All that is known, at once."""
+        self._gather()
+        for waiting in self._later.values():
+            self._take(waiting)
         self._later.clear()
-        self._take({("Namespace", "", name) for name in self._source.namespaces})
-        self._take({("NetworkPolicy", *key) for key in self._source.network_policies})
-        self._take({("Pod", *key) for key in self._source.cluster_pods})
 
     def take_changes(self) -> dict[str, int]:
         """The namespaces of which something was taken in that costs time, with how much: to be charged for it."""
-        self._take_pods(self._vouching.configure(self._configured.config, self._preparing.facts))
-        changes = self._source.drain_changes()
-        self._take(change for change in changes if change[0] == "Namespace")
-        changes.update(("NetworkPolicy", *key) for key in self._index.again)
-        for change in sorted(changes):
-            if change[0] != "Namespace":
-                self._later.setdefault(change[1], {}).setdefault(change)
+        self._gather()
         turn = [namespace for namespace in self._later if not self._pacing.wait(namespace)]
         self._taken |= frozenset(turn)
         costs = {namespace: self._take_some(namespace) for namespace in turn}
         return {namespace: cost for namespace, cost in costs.items() if cost}
+
+    def _gather(self) -> None:
+        """What changed, to wait for its turn; namespaces themselves need not."""
+        self._take_pods(self._vouching.configure(self._configured.config, self._preparing.facts))
+        changes = self._reader.changes()
+        self._take(change for change in changes if change[0] == NAMESPACES.name)
+        changes += ((POLICIES.name, *key) for key in self._index.again)
+        for kind, namespace, name in changes:
+            if kind != NAMESPACES.name:
+                kind = POLICIES.name if kind == POLICIES.name else PODS.name  # wherever the pod is
+                self._later.setdefault(namespace, {}).setdefault((kind, namespace, name))
 
     def charge(self, costs: Mapping[str, int], seconds: float) -> None:
         self._pacing.charge(costs, seconds)
@@ -71,7 +80,7 @@ class Intake:
     def lags(self, namespace: str) -> float | None:
         """Seconds until it is the turn of changes of the namespace that were not taken in yet; None: there are none.
         A policy that is to be tried again is no change: it is closed until then, and no pod need wait for it."""
-        again = {("NetworkPolicy", *key) for key in self._index.again}
+        again = {(POLICIES.name, *key) for key in self._index.again}
         news = self._later.get(namespace, {}).keys() - again
         return self._pacing.wait(namespace) if news else None
 
@@ -91,14 +100,14 @@ class Intake:
             if taken >= AT_ONCE or moved >= MOVES_AT_ONCE:
                 break
             kind, *key = change
-            is_elsewhere = kind == "Pod" and not self._index.is_here((key[0], key[1]))
+            is_elsewhere = kind == PODS.name and not self._index.is_here((key[0], key[1]))
             before = self._index.spent
             self._take([change])
             del waiting[change]
             if is_elsewhere:
                 moved += self._index.spent - before
             else:
-                policy = self._index.policies.get((key[0], key[1])) if kind == "NetworkPolicy" else None
+                policy = self._index.policies.get((key[0], key[1])) if kind == POLICIES.name else None
                 taken += 1 + (budget.effort(policy.compiled) if policy else 0)
         if not waiting:
             del self._later[namespace]
@@ -113,16 +122,16 @@ class Intake:
 
     def _take(self, changes: Iterable[ChangeKey]) -> None:
         for kind, namespace, name in changes:
-            if kind == "Pod":
+            if kind == PODS.name:
                 self._take_pods([(namespace, name)])
-            elif kind == "Namespace":
+            elif kind == NAMESPACES.name:
                 self._take_namespace(name)
-            elif kind == "NetworkPolicy":
+            elif kind == POLICIES.name:
                 self._take_policy((namespace, name))
 
     def _take_pods(self, keys: Iterable[PodKey]) -> None:
         for key in keys:
-            pod = self._source.cluster_pods.get(key)
+            pod = self._pods.get(key) or self._cluster_pods.get(key)
             if pod is None:
                 self._vouching.forget(key)
                 self._index.drop_pod(key)
@@ -130,7 +139,7 @@ class Intake:
                 self._index.set_pod(self._vouching.facts(pod))
 
     def _take_namespace(self, name: str) -> None:
-        known = self._source.namespaces.get(name)
+        known = self._namespaces.get(("", name))
         if known is None:
             self._index.drop_namespace(name)
             self._take_pods(self._vouching.drop_namespace(name))
@@ -140,14 +149,13 @@ class Intake:
 
     def _take_policy(self, key: PolicyKey) -> None:
         self._policies_changed = True
-        policy = self._source.network_policies.get(key)
+        policy = self._policies.get(key)
         if policy is None:
             self._index.drop_policy(key)
             self._last_good.drop(key)
         else:
             self._set_policy(key, policy)
             self._index.try_again(key)
-            self._source.watch_cluster_pods()
 
     def _set_policy(self, key: PolicyKey, policy: Mapping[str, Any]) -> None:
         """A version that is refused leaves the last good one in force, also one an earlier life of the agent knew."""

@@ -11,7 +11,9 @@ from flock.agent.agent import Agent
 from flock.agent.flags import Settings, parse
 from flock.core.errors import FlockError
 from flock.core.faults import faults
-from flock.edge.manifests import ManifestSource
+from flock.edge.cache import Cache
+from flock.edge.feeder import Feeder
+from flock.edge.manifests import ManifestFeeder
 from flock.edge.source import Source
 from flock.edge.supervising import Supervisor
 
@@ -19,14 +21,14 @@ if TYPE_CHECKING:
     from flock.edge.kube.writer import KubeWriter
 
 
-def _connect(settings: Settings, supervisor: Supervisor) -> tuple[Source, "KubeWriter | None"]:
+def _connect(settings: Settings, cache: Cache, supervisor: Supervisor) -> tuple[Feeder, "KubeWriter | None"]:
     """Where objects come from, and where reports go to if anywhere."""
     if settings.manifests is not None:
-        return ManifestSource(settings.manifests, node=settings.node), None
+        return ManifestFeeder(cache, settings.manifests), None
     # Imported here: TLS and what it needs cost memory that a node without an API server has better use for.
     from flock.edge.kube.access import from_kubeconfig, in_cluster
     from flock.edge.kube.client import KubeClient
-    from flock.edge.kube.source import KubeSource
+    from flock.edge.kube.feeder import KubeFeeder
     from flock.edge.kube.writer import KubeWriter
 
     if settings.kubeconfig is not None:
@@ -34,10 +36,8 @@ def _connect(settings: Settings, supervisor: Supervisor) -> tuple[Source, "KubeW
     else:
         access = in_cluster(apiserver=settings.apiserver)
     client = KubeClient(access)
-    source = KubeSource(
-        client, supervisor, node=settings.node, namespace=settings.namespace, state_dir=settings.state_dir
-    )
-    return source, KubeWriter(client, node=settings.node)
+    feeder = KubeFeeder(cache, client, supervisor, namespace=settings.namespace, state_dir=settings.state_dir)
+    return feeder, KubeWriter(client, node=settings.node)
 
 
 async def _main(settings: Settings) -> None:
@@ -47,8 +47,9 @@ async def _main(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     supervisor = Supervisor()
     loop.set_exception_handler(supervisor.unexpected)
-    source, writer = _connect(settings, supervisor)
-    await Agent(settings, source, writer, supervisor).run(stop)
+    cache = Cache(node=settings.node)
+    feeder, writer = _connect(settings, cache, supervisor)
+    await Agent(settings, Source(cache, feeder), writer, supervisor).run(stop)
 
 
 def main() -> None:

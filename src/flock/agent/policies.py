@@ -75,7 +75,7 @@ class Policies(Reconciler):
         self._happened = happened
         self._refusals = Refusals(happened)
         self._strict, self._antispoofing = strict, antispoofing
-        self._intake = Intake(source, self.index, configured=configured, preparing=preparing, state_dir=state_dir)
+        self._intake = Intake(source.cache, self.index, configured=configured, preparing=preparing, state_dir=state_dir)
         self._rules: Ruleset | None = None
         self._nft: Nft | None = None
         self._first = asyncio.Event()

@@ -18,6 +18,7 @@ import msgspec
 
 from flock.cli.tables import print_json, table
 from flock.core.errors import FlockError
+from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
 from flock.core.model import Node
 from flock.core.nodeconfig import parse_node_config
 from flock.core.nodeconfig.layers import FromNode, effective
@@ -100,24 +101,26 @@ def _of_node(run_dir: Path, node: str) -> dict[str, Any]:
 
 
 async def _from_manifests(directory: Path, node: str) -> dict[str, Any]:
-    from flock.edge.manifests import ManifestSource
+    from flock.edge.cache import Cache
+    from flock.edge.manifests import ManifestFeeder
 
-    source = ManifestSource(directory, node=node)
-    await source.start()
+    cache = Cache(node=node)
+    feeder = ManifestFeeder(cache, directory)
+    await feeder.start()
     try:
-        if not source.synced:
-            raise Refused("; ".join(f"{p.where}: {p.message}" for p in source.problems))
-        found = _put_together(node, source.node, source.templates, source.node_config)
-        problems = (f"{problem.where}: {problem.message}" for problem in source.problems)
+        if not cache.synced:
+            raise Refused("; ".join(f"{p.where}: {p.message}" for p in cache.problems))
+        templates = tuple(cache.table(TEMPLATES).values())
+        found = _put_together(node, cache.own(NODES), templates, cache.own(NODE_CONFIGS))
+        problems = (f"{problem.where}: {problem.message}" for problem in cache.problems)
         return found | {"problem": "; ".join((*problems, *filter(None, [found["problem"]])))}
     finally:
-        await source.close()
+        await feeder.close()
 
 
 async def _from_api(kubeconfig: Path | None, node: str) -> dict[str, Any]:
     from flock.edge.kube.access import from_kubeconfig, in_cluster
     from flock.edge.kube.client import KubeClient
-    from flock.edge.kube.source import GROUP
 
     server = os.environ.get("FLOCK_APISERVER", "")
     access = from_kubeconfig(kubeconfig, apiserver=server) if kubeconfig else in_cluster(apiserver=server)
@@ -128,9 +131,9 @@ async def _from_api(kubeconfig: Path | None, node: str) -> dict[str, Any]:
         return items
 
     named = f"?fieldSelector=metadata.name%3D{quote(node)}"
-    nodes = await listed(f"/api/v1/nodes{named}")
-    configs = await listed(f"{GROUP}/nodeconfigs{named}")
-    templates = await listed(f"{GROUP}/nodeconfigtemplates")
+    nodes = await listed(NODES.path + named)
+    configs = await listed(NODE_CONFIGS.path + named)
+    templates = await listed(TEMPLATES.path)
     if not nodes and not configs:
         raise Refused(f"NODE: there is neither a Node nor a NodeConfig named {node}")
     known = msgspec.convert(nodes[0], Node) if nodes else None

@@ -11,7 +11,7 @@ is built; it costs about half of what building does.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ import msgspec
 import yaml
 
 from flock.core.errors import Code, FlockError
-from flock.core.model import PREFIX, REFUSED, Metadata, Namespace, Node, Pod
+from flock.core.kinds import KINDS, Envelope, Kind, Raw
+from flock.core.model import REFUSED, Namespace, Node, Pod
 
 try:
     from yaml import CSafeLoader as SafeLoader
@@ -33,32 +34,7 @@ NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")  # a DNS subdomain,
 DEFAULT_NAMESPACE = "default"
 TIMESTAMP, INT, FLOAT, STR = (f"tag:yaml.org,2002:{name}" for name in ("timestamp", "int", "float", "str"))
 
-Raw = Mapping[str, Any]
 Object = Pod | Namespace | Node | Raw
-
-
-class Envelope(msgspec.Struct, frozen=True):
-    """What is checked of an object that is kept as it came, to be validated by whoever reads its spec."""
-
-    metadata: Metadata
-
-
-class Kind(NamedTuple):
-    api_version: str
-    namespaced: bool
-    struct: type[Pod | Namespace | Node | Envelope]
-
-
-KINDS = {
-    "Pod": Kind("v1", True, Pod),
-    "Namespace": Kind("v1", False, Namespace),
-    "Node": Kind("v1", False, Node),
-    "NetworkPolicy": Kind("networking.k8s.io/v1", True, Envelope),
-    "NodeConfig": Kind(f"{PREFIX}/v1alpha1", False, Envelope),
-    "NodeConfigTemplate": Kind(f"{PREFIX}/v1alpha1", False, Envelope),
-}
-OF_ONE_NODE = frozenset({"Node", "NodeConfig"})
-JUDGED = frozenset({"NetworkPolicy"})  # handed on even if refused: its reader decides what that means for pods
 
 
 class ObjectKey(NamedTuple):
@@ -86,24 +62,25 @@ class Refused(Exception):
     """One object is wrong; the message names the field."""
 
 
-def parse_manifest(data: bytes, *, node: str) -> Manifest:
+def parse_manifest(data: bytes, *, node: str, kinds: Iterable[Kind[Any]] = KINDS) -> Manifest:
     """Objects of nodes other than `node` (Node, NodeConfig) are left out.  Raises Unreadable."""
+    rows = {kind.name: kind for kind in kinds if kind.shape is not None}
     objects: dict[ObjectKey, Object] = {}
     refused: dict[ObjectKey, str] = {}
     warnings: list[str] = []
     for item in _items(_documents(data)):
-        kind = KINDS.get(item["kind"])
+        kind = rows.get(item["kind"])
         if kind is None or _foreign(item, kind):
             continue
         key = _key(item, namespaced=kind.namespaced)
-        if key.kind in OF_ONE_NODE and key.name not in ("", node):
+        if kind.is_of_one_node and key.name not in ("", node):
             continue
         try:
             value = _object(item, kind)
         except Refused as error:
             refused[key] = str(error)
             key = _judged(item, key)
-            if not key.name:
+            if not kind.judged or not key.name:
                 continue
             value = {**item, "metadata": {**item["metadata"], "name": key.name}, REFUSED: str(error)}
         if key in objects:
@@ -200,7 +177,7 @@ def _with_kind(value: Any, where: str) -> dict[str, Any]:
 # --- document → object --------------------------------------------------------------------------------------
 
 
-def _foreign(item: Raw, kind: Kind) -> bool:
+def _foreign(item: Raw, kind: Kind[Any]) -> bool:
     """Another API group's object that happens to have the same kind, such as Calico's NetworkPolicy."""
     version = item.get("apiVersion")
     return isinstance(version, str) and _group(version) != _group(kind.api_version)
@@ -222,10 +199,8 @@ def _key(item: Raw, *, namespaced: bool) -> ObjectKey:
 
 
 def _judged(item: Raw, key: ObjectKey) -> ObjectKey:
-    """What a refused object is handed on as; without a name if it is not.  One whose namespace can be read and whose
+    """What a refused object is handed on as; without a name if it cannot be.  One whose namespace can be read and whose
     name cannot goes by its content, so that none takes another's place."""
-    if key.kind not in JUDGED:
-        return ObjectKey(key.kind, "", "")
     metadata = item.get("metadata")
     namespace = (metadata.get("namespace") or DEFAULT_NAMESPACE) if isinstance(metadata, dict) else None
     if key.name or not _is_name(namespace):
@@ -237,7 +212,7 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and NAME.fullmatch(value) is not None
 
 
-def _object(item: Raw, kind: Kind) -> Object:
+def _object(item: Raw, kind: Kind[Any]) -> Object:
     if item.get("apiVersion") != kind.api_version:
         raise Refused(f"apiVersion must be {kind.api_version} - at `$.apiVersion`")
     # A key without a value ("status:" with all below commented out) is the same as no key, to kubectl too.
@@ -250,7 +225,7 @@ def _object(item: Raw, kind: Kind) -> Object:
             metadata["namespace"] = metadata.get("namespace") or DEFAULT_NAMESPACE
         item["metadata"] = metadata
     try:
-        value = msgspec.convert(item, kind.struct)
+        value = msgspec.convert(item, kind.shape)
     except msgspec.ValidationError as error:
         raise Refused(str(error)) from None
     if not _is_name(value.metadata.name):

@@ -1,4 +1,4 @@
-"""A directory of manifests as the source of cluster objects: no API server, the same YAML.
+"""A directory of manifests feeds the cache: no API server, the same YAML.
 
 Files are read when the kernel says that they changed, never by polling, and a file is one unit: what it holds
 replaces what it held.  A file that cannot be read as objects keeps all it had, an object that is refused keeps its
@@ -19,19 +19,19 @@ import hashlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from flock.core.errors import FlockError
+from flock.core.kinds import PODS
 from flock.core.manifest import Object, ObjectKey, parse_manifest
-from flock.core.model import Namespace, Node, Pod
+from flock.core.model import Pod
 from flock.edge import inotify
+from flock.edge.cache import Cache, Problem
 from flock.edge.inotify import Event, Inotify
 from flock.edge.manifestfile import content, is_manifest
-from flock.edge.source import ChangeKey, PodKey, Problem, WatchState
 
 log = logging.getLogger("manifests")
 
@@ -56,113 +56,33 @@ class File(msgspec.Struct, frozen=True):
 NOTHING = File()
 
 
-class ManifestSource:
-    """Implements `flock.edge.source.Source`."""
+class ManifestFeeder:
+    """Implements `flock.edge.feeder.Feeder`."""
 
-    def __init__(self, directory: Path, *, node: str) -> None:
+    requires_pods = False  # a container without a manifest gets the node's defaults
+
+    def __init__(self, cache: Cache, directory: Path) -> None:
+        self._cache = cache
+        self._kinds = {kind.name: kind for kind in cache.kinds}
         self._directory = directory
-        self._node_name = node
-        self._callbacks: list[Callable[[], None]] = []
-        self._changes: set[ChangeKey] = set()
-        self._synced = False
-        self._problem: str | None = None  # with the directory itself
         self._files: dict[str, File] = {}
         self._holders: dict[ObjectKey, set[str]] = {}  # the files an object is in
-        self._contested: set[ObjectKey] = set()  # those in more than one
-        self._pods: dict[PodKey, Pod] = {}
-        self._namespaces: dict[str, Namespace] = {}
-        self._network_policies: dict[tuple[str, str], Mapping[str, Any]] = {}
-        self._node: dict[str, Node] = {}
-        self._node_config: dict[str, Mapping[str, Any]] = {}
-        self._templates: dict[str, Mapping[str, Any]] = {}
-        self._slots: dict[str, dict[Any, Any]] = {
-            "Pod": self._pods,
-            "Namespace": self._namespaces,
-            "NetworkPolicy": self._network_policies,
-            "Node": self._node,
-            "NodeConfig": self._node_config,
-            "NodeConfigTemplate": self._templates,
-        }
         self._inotify: Inotify | None = None
         self._watch = self._parent_watch = -1
         self._retry: asyncio.TimerHandle | None = None
 
-    requires_pods = False  # a container without a manifest gets the node's defaults
-
-    @property
-    def synced(self) -> bool:
-        return self._synced
-
-    @property
-    def complete(self) -> bool:
-        return self._synced
-
-    @property
-    def pods(self) -> Mapping[PodKey, Pod]:
-        return self._pods
-
-    @property
-    def namespaces(self) -> Mapping[str, Namespace]:
-        return self._namespaces
-
-    @property
-    def network_policies(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-        return self._network_policies
-
-    @property
-    def node(self) -> Node | None:
-        return self._node.get(self._node_name)
-
-    @property
-    def node_config(self) -> Mapping[str, Any] | None:
-        return self._node_config.get(self._node_name)
-
-    @property
-    def templates(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(self._templates.values())
-
-    @property
-    def cluster_pods(self) -> Mapping[PodKey, Pod]:
-        return self._pods
-
-    def watch_cluster_pods(self) -> None:
-        """They are all in the directory."""
-
-    async def secret(self, name: str, key: str) -> str | None:
-        """There are no Secrets in a directory: use passwordFile."""
-        return None
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        found = [Problem(str(self._directory), self._problem)] if self._problem else []
-        for name, file in sorted(self._files.items()):
-            found += [Problem(str(self._directory / name), problem) for problem in file.problems]
-        for key in sorted(self._contested):
-            *overruled, last = sorted(self._holders[key])
-            message = f"{key}: also in {', '.join(overruled)}; this file comes last by name and counts"
-            found.append(Problem(str(self._directory / last), message))
-        return tuple(found)
-
-    @property
-    def watches(self) -> tuple[WatchState, ...]:
-        """The kernel tells of changes; there is no connection to lose."""
-        return ()
-
-    def subscribe(self, callback: Callable[[], None]) -> None:
-        self._callbacks.append(callback)
-
-    def drain_changes(self) -> set[ChangeKey]:
-        drained, self._changes = self._changes, set()
-        return drained
-
     async def start(self) -> None:
-        self._tell_if(self._attach())
+        self._attach()
 
     async def pod(self, namespace: str, name: str, *, uid: str) -> Pod | None:
         """Never waits: a manifest finished before the call is taken in, and nothing says that another will come."""
         self.refresh()
-        pod = self._pods.get((namespace, name))
+        pod = self._cache.table(PODS).get((namespace, name))
         return pod if pod is not None and pod.may_be(uid) else None
+
+    async def secret(self, name: str, key: str) -> str | None:
+        """There are no Secrets in a directory: use passwordFile."""
+        return None
 
     async def close(self) -> None:
         if self._retry is not None:
@@ -173,11 +93,6 @@ class ManifestSource:
             self._inotify = None
 
     # --- noticing -------------------------------------------------------------------------------------------
-
-    def _tell_if(self, changed: bool) -> None:
-        if changed:
-            for callback in self._callbacks:
-                asyncio.get_running_loop().call_soon(callback)
 
     def refresh(self) -> None:
         """Everything that has happened until now, as one change."""
@@ -197,10 +112,9 @@ class ManifestSource:
             elif is_manifest(event.name) and not (event.mask & inotify.CREATE and self._has_writer(event.name)):
                 there[event.name] = not event.mask & (inotify.DELETE | inotify.MOVED_FROM)
         # Without the directory, a file that was deleted before is told from one that went with it by its notice.
-        changed = self._reload({name for name in there if not afresh or not there[name]})
+        self._reload({name for name in there if not afresh or not there[name]})
         if afresh:
-            changed |= self._attach()
-        self._tell_if(changed)
+            self._attach()
 
     def _notices(self, notices: Inotify) -> list[Event]:
         """If they cannot be had any more, another queue is made, and everything is read anew."""
@@ -223,24 +137,29 @@ class ManifestSource:
             return False
         return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
-    def _attach(self) -> bool:
-        """Watch the directory and read all of it, or wait for it; returns whether anything changed."""
-        before, self._problem = self._problem, None
-        changed = False
+    def _attach(self) -> None:
+        """Watch the directory and read all of it, or wait for it."""
+        problem = ""
         try:
             if self._inotify is None:
                 self._inotify = Inotify()
                 asyncio.get_running_loop().add_reader(self._inotify, self.refresh)
             if self._watch_directory(self._inotify):
                 present = {entry.name for entry in os.scandir(self._directory) if is_manifest(entry.name)}
-                changed = self._reload(present | self._files.keys())
-                self._synced = True
+                self._reload(present | self._files.keys())
+                for kind in self._cache.kinds:
+                    self._cache.listed(kind)
             else:
-                self._problem = "no such directory; waiting for it"
+                problem = "no such directory; waiting for it"
         except OSError as error:
-            self._problem = f"cannot be read: {error.strerror}"
+            problem = f"cannot be read: {error.strerror}"
             self._retry_later()
-        return changed or self._problem != before
+        self._complain("", *filter(None, [problem]))
+
+    def _complain(self, name: str, *problems: str) -> None:
+        """Of a file, or of the directory itself."""
+        where = str(self._directory / name)
+        self._cache.complain(where, *(Problem(where, problem) for problem in problems))
 
     def _retry_later(self) -> None:
         if self._retry is None:
@@ -248,7 +167,7 @@ class ManifestSource:
 
     def _attach_again(self) -> None:
         self._retry = None
-        self._tell_if(self._attach())
+        self._attach()
 
     def _watch_directory(self, notices: Inotify) -> bool:
         """False if the directory is absent and its parent watched instead; OSError if neither is possible."""
@@ -272,9 +191,9 @@ class ManifestSource:
 
     # --- reading --------------------------------------------------------------------------------------------
 
-    def _reload(self, names: set[str]) -> bool:
-        changed = [self._replace(name, self._read(name)) for name in sorted(names)]
-        return any(changed)
+    def _reload(self, names: set[str]) -> None:
+        for name in sorted(names):
+            self._replace(name, self._read(name))
 
     def _read(self, name: str) -> File:
         """The file's present contribution; NOTHING if it is gone or a folder."""
@@ -286,7 +205,7 @@ class ManifestSource:
             digest = hashlib.blake2b(data).digest()
             if digest == last.digest:
                 return last
-            manifest = parse_manifest(data, node=self._node_name)
+            manifest = parse_manifest(data, node=self._cache.node, kinds=self._cache.kinds)
         except OSError as error:
             self._retry_later()
             return File(objects=last.objects, problems=(f"cannot be read: {error.strerror}",))
@@ -301,30 +220,29 @@ class ManifestSource:
         refusals = (f"{key}: {problem}" for key, problem in manifest.refused.items())
         return File(digest, {**kept, **manifest.objects}, (*refusals, *manifest.warnings))
 
-    def _replace(self, name: str, new: File) -> bool:
+    def _replace(self, name: str, new: File) -> None:
         """Put a file's contribution in the place of its last one; costs what differs."""
         old = self._files.get(name, NOTHING)
         if new is NOTHING:
             self._files.pop(name, None)
         else:
             self._files[name] = new
-        different = {
-            key for key in old.objects.keys() | new.objects.keys() if old.objects.get(key) != new.objects.get(key)
-        }
-        for key in different:
-            holders = self._holders.setdefault(key, set())
-            (holders.add if key in new.objects else holders.discard)(name)
-            self._settle(key, holders)
-        return bool(different) or old.problems != new.problems
+        self._complain(name, *new.problems)
+        for key in old.objects.keys() | new.objects.keys():
+            if old.objects.get(key) != new.objects.get(key):
+                holders = self._holders.setdefault(key, set())
+                (holders.add if key in new.objects else holders.discard)(name)
+                self._settle(key, holders)
 
     def _settle(self, key: ObjectKey, holders: set[str]) -> None:
         """Let the last file by name decide on the object."""
-        self._changes.add((key.kind, key.namespace, key.name))
-        slots = self._slots[key.kind]
-        slot = (key.namespace, key.name) if key.namespace else key.name
+        kind, slot = self._kinds[key.kind], (key.namespace, key.name)
+        *overruled, last = sorted(holders) or [""]
         if holders:
-            slots[slot] = self._files[max(holders)].objects[key]
+            self._cache.put(kind, slot, self._files[last].objects[key])
         else:
             del self._holders[key]
-            slots.pop(slot, None)
-        (self._contested.add if len(holders) > 1 else self._contested.discard)(key)
+            self._cache.drop(kind, slot)
+        message = f"{key}: also in {', '.join(overruled)}; this file comes last by name and counts"
+        contest = [Problem(str(self._directory / last), message)] if overruled else []
+        self._cache.complain(key, *contest)

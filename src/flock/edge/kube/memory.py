@@ -3,20 +3,28 @@
 Written some seconds after a change, never in the way of anything; read only if the API server does not answer at start.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from flock.core.errors import FlockError
-from flock.edge.kube.reflector import Key
+from flock.core.kinds import NODE_CONFIGS, TEMPLATES, Key, Kind
+from flock.edge.cache import Cache, Problem
 from flock.edge.placing import place
 
 log = logging.getLogger("memory")
 
 FILE = "cluster.json"
+RECALL_AFTER = 10.0  # an API server that restarts with us is back by then
+SAVE_AFTER = 5.0  # gathers changes: a write in this long at most
+SAVE_RATE = 200  # and so many objects a second at most: pods of a large cluster change all the time
+AWAY = Problem("the API server", "away since this agent started; the last known state is in force")
+
+Objects = Mapping[Key, Any]
 
 
 class _Remembered(msgspec.Struct, frozen=True):
@@ -27,10 +35,47 @@ class _Remembered(msgspec.Struct, frozen=True):
 
 
 class Memory:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, cache: Cache) -> None:
         self._path = directory / FILE
+        self._cache = cache
+        self._recalled: set[str] = set()  # kinds that are known from an earlier life alone
+        self._unsaved = asyncio.Event()
+        cache.subscribe(self._unsaved.set)
 
-    def save(self, kinds: Mapping[str, Mapping[Key, Any]]) -> None:
+    async def run(self) -> None:
+        """Until cancelled."""
+        await asyncio.sleep(RECALL_AFTER)
+        if not self._cache.synced:
+            self._recall(await asyncio.to_thread(self._load))
+        while True:
+            await self._unsaved.wait()
+            size = sum(len(self._cache.table(kind)) for kind in self._cache.kinds)
+            await asyncio.sleep(max(SAVE_AFTER, size / SAVE_RATE))
+            self._unsaved.clear()
+            if self._cache.synced and not self._recalled:
+                kept = {k.name: dict(self._cache.table(k)) for k in self._cache.kinds if k.remembered}
+                await asyncio.to_thread(self._save, kept)
+
+    def listed(self, kind: Kind[Any]) -> None:
+        """The API server has told all of a kind: nothing of it is a memory any more."""
+        self._recalled.discard(kind.name)
+        if not self._recalled:
+            self._cache.complain(self)
+
+    def _recall(self, known: Mapping[str, Objects]) -> None:
+        """Go on with what was known before; the first list of each kind, whenever it succeeds, corrects it."""
+        if not known.get(NODE_CONFIGS.name) and not known.get(TEMPLATES.name):
+            return
+        for kind in self._cache.kinds:
+            if self._cache.wants(kind) and not self._cache.is_listed(kind):
+                for key, value in known.get(kind.name, {}).items():
+                    self._cache.put(kind, key, value)
+                self._recalled.add(kind.name)
+                self._cache.listed(kind)
+        if self._recalled:
+            self._cache.complain(self, AWAY)
+
+    def _save(self, kinds: Mapping[str, Objects]) -> None:
         """Best effort: without it only a boot without the API server is worse off."""
         content = [
             {"kind": kind, "namespace": key[0], "name": key[1], "object": value}
@@ -42,9 +87,10 @@ class Memory:
         except FlockError as error:
             log.warning("could not keep the last known state problem=%s", error)
 
-    def load(self, decoders: Mapping[str, Callable[[bytes], Any]]) -> dict[str, dict[Key, Any]]:
+    def _load(self) -> dict[str, dict[Key, Any]]:
         """By kind.  What cannot be read is as good as not there."""
-        found: dict[str, dict[Key, Any]] = {kind: {} for kind in decoders}
+        decoders = {kind.name: kind.decode for kind in self._cache.kinds if kind.remembered}
+        found: dict[str, dict[Key, Any]] = {name: {} for name in decoders}
         try:
             entries = msgspec.json.decode(self._path.read_bytes(), type=list[_Remembered])
             for entry in entries:

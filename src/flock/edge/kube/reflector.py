@@ -14,16 +14,18 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from flock.core.decoding import Unreadable, decode, decode_identity
 from flock.core.errors import FlockError
+from flock.core.kinds import Key, Kind
 from flock.core.nesting import shallow
+from flock.edge.cache import Cache
 from flock.edge.kube.client import ApiError, KubeClient, TooLong
 
 log = logging.getLogger("watch")
@@ -34,9 +36,8 @@ SILENCE = 150.0  # the server sends a bookmark every minute: two were missed
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 STABLE = 10.0  # a watch that held this long was a good one: the next pause is short again
 
-Key = tuple[str, str]  # namespace, name
 NAMELESS: Key = ("", "?")  # an object that does not even tell its name
-T = TypeVar("T")
+S = TypeVar("S")
 GONE = 410
 
 
@@ -64,45 +65,31 @@ class Lost(FlockError):
     """The place in the stream is lost: list again."""
 
 
-class Reflector(Generic[T]):
-    """`objects` is the last good state, changed only between two turns of the loop.  `changed(key)` runs for each
-    object that was added, changed or removed, `refused(key, why)` for each that cannot be read (and again, without a
-    reason, when that is over), `on_sync` after the first full list, `on_recovery` when the server answers again after
-    trouble; `healthy` while a watch is established.  `problem` is why it is not, and since when."""
+class Reflector:
+    """Feeds the cache with one kind.  `on_list(kind)` runs after each full list, `on_recovery` when the server answers
+    again after trouble; how it goes is in the kind's `Watch`."""
 
     def __init__(
         self,
         client: KubeClient,
-        path: str,
-        decode: Callable[[bytes], T],
+        kind: Kind[Any],
+        cache: Cache,
         *,
-        changed: Callable[[Key], None],
-        on_sync: Callable[[], None],
+        on_list: Callable[[Kind[Any]], None],
         on_recovery: Callable[[], None],
-        refused: Callable[[Key, str], None],
-        selector: Mapping[str, str] | None = None,
     ) -> None:
-        self.objects: dict[Key, T] = {}
-        self.synced = asyncio.Event()
-        self.healthy = False
-        self.problem = ""
-        self.lists = 0
-        self.silences = 0  # watches given up because nothing was heard
-        self.heard = time.monotonic()  # when the server last said anything about this kind
-        self.path = path
         self._client = client
-        self._decode = decode
-        self._changed = changed
-        self._on_sync = on_sync
+        self._kind = kind
+        self._cache = cache
+        self._state = cache.watch(kind)
+        self._on_list = on_list
         self._on_recovery = on_recovery
+        self._selector = {"fieldSelector": kind.selector.format(node=cache.node)} if kind.selector else {}
         self._hurried = asyncio.Event()
-        self._refused = refused
-        self._selector = dict(selector or {})
         self._page_size = PAGE
         self._complaint = ""
         self._version = ""
         self._versions: dict[Key, str] = {}
-        self._unreadable: set[Key] = set()  # their last good version, if there was one, is in `objects`
 
     async def run(self) -> None:
         """Until cancelled.  Started again, it trusts no place in the stream and lists."""
@@ -118,7 +105,7 @@ class Reflector(Generic[T]):
                     self._version = ""
                 self._complain(error)
             finally:
-                self.healthy = False
+                self._state.up = False
             if time.monotonic() - started > STABLE:
                 pause = FIRST_PAUSE
             self._hurried.clear()
@@ -132,27 +119,18 @@ class Reflector(Generic[T]):
         self._hurried.set()
 
     def _complain(self, error: FlockError) -> None:
-        """Once, however often the same is tried again; `problem` shows it as long as it lasts."""
+        """Once, however often the same is tried again; the kind's `Watch` shows it as long as it lasts."""
         if error.msg != self._complaint:
-            log.warning("watch failed path=%s problem=%s", self.path, error.msg)
-            since = self.problem.rpartition(" (since ")[2] if self.problem else f"{datetime.now(UTC):%H:%M:%S} UTC)"
-            self._complaint, self.problem = error.msg, f"{error.msg} (since {since}"
+            log.warning("watch failed path=%s problem=%s", self._kind.path, error.msg)
+            before = self._state.problem.rpartition(" (since ")[2]
+            since = before or f"{datetime.now(UTC):%H:%M:%S} UTC)"
+            self._complaint, self._state.problem = error.msg, f"{error.msg} (since {since}"
 
     def _served(self) -> None:
-        self.heard = time.monotonic()
-        recovered, self.problem, self._complaint = bool(self.problem), "", ""
+        self._state.heard = time.monotonic()
+        recovered, self._state.problem, self._complaint = bool(self._state.problem), "", ""
         if recovered:
             self._on_recovery()
-
-    def restore(self, objects: Mapping[Key, T]) -> None:
-        """Start from what was known in an earlier life; the first list, whenever it succeeds, corrects it."""
-        if self.synced.is_set():
-            return
-        self.objects.update(objects)
-        for key in objects:
-            self._changed(key)
-        self.synced.set()
-        self._on_sync()
 
     # --- listing ---
 
@@ -160,25 +138,22 @@ class Reflector(Generic[T]):
         seen: set[Key] = set()
         page = await self._page("")
         while True:
-            self.heard = time.monotonic()
+            self._state.heard = time.monotonic()
             seen |= {self._take(bytes(item)) for item in page.items or ()}
             if not page.metadata.continue_:
                 break
             page = await self._page(page.metadata.continue_)
         if NAMELESS not in seen:  # else it may be any of those that were not seen
-            for key in [key for key in (*self.objects, *self._unreadable) if key not in seen]:
+            for key in self._cache.known(self._kind) - seen:
                 self._remove(key)
         self._version = page.metadata.resourceVersion
-        self.lists += 1
         self._served()
-        if not self.synced.is_set():
-            self.synced.set()
-            self._on_sync()
+        self._on_list(self._kind)
 
     async def _page(self, token: str) -> _Page:
         query = {**self._selector, "limit": str(self._page_size)} | ({"continue": token} if token else {})
         try:
-            return await _understood(await self._client.get(f"{self.path}?{urlencode(query)}"), _Page)
+            return await _understood(await self._client.get(f"{self._kind.path}?{urlencode(query)}"), _Page)
         except TooLong:
             if self._page_size == 1:
                 raise
@@ -201,16 +176,16 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(seconds),
         }
         try:
-            async with self._client.stream(f"{self.path}?{urlencode(query)}", read_timeout=SILENCE) as lines:
-                self.healthy = True
+            async with self._client.stream(f"{self._kind.path}?{urlencode(query)}", read_timeout=SILENCE) as lines:
+                self._state.up = True
                 self._served()
                 async for line in lines:
-                    self.heard = time.monotonic()
+                    self._state.heard = time.monotonic()
                     self._event(await _understood(line, _Event))
         except ApiError:
-            if time.monotonic() - self.heard < SILENCE:
+            if time.monotonic() - self._state.heard < SILENCE:
                 raise
-            self.silences += 1
+            self._state.silences += 1
             raise ApiError(f"nothing was heard for {SILENCE:.0f} s, not even a bookmark; asking anew") from None
 
     def _event(self, event: _Event) -> None:
@@ -236,32 +211,19 @@ class Reflector(Generic[T]):
             key = (identity.namespace, identity.name)
             if identity.resource_version and self._versions.get(key) == identity.resource_version:
                 return key  # listed again, unchanged
-            decoded = self._decode(raw)
+            decoded = self._kind.decode(raw)
         except Exception as error:
             if not isinstance(error, FlockError):
-                log.exception("could not read an object path=%s key=%s", self.path, key)
-            self._unreadable.add(key)
-            self._refused(key, str(error))
+                log.exception("could not read an object path=%s key=%s", self._kind.path, key)
+            self._cache.refuse(self._kind, key, str(error))
             return key
-        self._readable(key)
         self._versions[key] = identity.resource_version
-        self.objects[key] = decoded
-        self._changed(key)
+        self._cache.put(self._kind, key, decoded)
         return key
 
-    def _readable(self, key: Key) -> None:
-        if key in self._unreadable:
-            self._unreadable.remove(key)
-            self._refused(key, "")
-
     def _remove(self, key: Key) -> None:
-        self._readable(key)
-        if self.objects.pop(key, None) is not None:
-            self._versions.pop(key, None)
-            self._changed(key)
-
-
-S = TypeVar("S")
+        self._versions.pop(key, None)
+        self._cache.drop(self._kind, key)
 
 
 async def _understood(raw: bytes, shape: type[S]) -> S:

@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 from apiserver import ApiServer, nested
+from flock.core.kinds import KINDS, PODS, POLICIES, Kind
+from flock.edge.cache import Cache
 from flock.edge.kube import client, reflector
 from flock.edge.kube.access import from_kubeconfig
 from flock.edge.kube.client import KubeClient
-from flock.edge.kube.source import KubeSource
+from flock.edge.kube.feeder import KubeFeeder
 from flock.edge.supervising import Supervisor
 
 NODE = "n1"
 PATIENCE = 20.0
-Test = Callable[[KubeSource], Awaitable[None]]
+Test = Callable[[Cache], Awaitable[None]]
 
 
 @pytest.fixture
@@ -35,24 +37,25 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watch(server: ApiServer, tmp_path: Path, test: Test) -> None:
-    """Run `test` beside a source that has listed everything."""
+    """Run `test` beside a cache in which everything is listed."""
 
     async def run() -> None:
-        async with started(server, tmp_path) as source:
-            await until(lambda: source.complete, "the first listing")
-            await test(source)
+        async with started(server, tmp_path) as (known, _):
+            await until(lambda: known.complete, "the first listing")
+            await test(known)
 
     asyncio.run(run())
 
 
 @contextlib.asynccontextmanager
-async def started(server: ApiServer, state_dir: Path) -> AsyncIterator[KubeSource]:
+async def started(server: ApiServer, state_dir: Path, *more: Kind[Any]) -> AsyncIterator[tuple[Cache, KubeFeeder]]:
     access = from_kubeconfig(server.kubeconfig(state_dir / "kubeconfig"))
     supervisor = Supervisor()
-    source = KubeSource(KubeClient(access), supervisor, node=NODE, namespace="flock-system", state_dir=state_dir)
-    await source.start()
+    cache = Cache(node=NODE, kinds=(*KINDS, *more))
+    feeder = KubeFeeder(cache, KubeClient(access), supervisor, namespace="flock-system", state_dir=state_dir)
+    await feeder.start()
     try:
-        yield source
+        yield cache, feeder
     finally:
         await supervisor.close()
 
@@ -81,12 +84,12 @@ def _metadata(name: str, deep: int, labels: dict[str, str]) -> dict[str, Any]:
     return {"name": name, "namespace": "evil", "labels": labels, "managedFields": managed}
 
 
-def names(source: KubeSource) -> set[str]:
-    return {name for _, name in source.pods}
+def names(known: Cache) -> set[str]:
+    return {name for _, name in known.table(PODS)}
 
 
-def problems(source: KubeSource) -> str:
-    return "; ".join(f"{p.where}: {p.message}" for p in source.problems)
+def problems(known: Cache) -> str:
+    return "; ".join(f"{p.where}: {p.message}" for p in known.problems)
 
 
 # --- objects of tenants ---
@@ -94,15 +97,15 @@ def problems(source: KubeSource) -> str:
 
 @pytest.mark.parametrize("levels", [1_500, 5_000, 9_000, 100_000])
 def test_a_deeply_nested_object_is_read_and_ends_no_watch(server: ApiServer, tmp_path: Path, levels: int) -> None:
-    async def test(source: KubeSource) -> None:
+    async def test(known: Cache) -> None:
         server.put(policy("deep", deep=levels, policyTypes=["Ingress"]), pod("deep", deep=levels, tier="front"))
         server.put(policy("later"), pod("later"))
-        await until(lambda: ("evil", "later") in source.network_policies and "later" in names(source), "what follows")
-        assert source.network_policies["evil", "deep"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
-        assert source.pods["evil", "deep"].labels == {"tier": "front"}
+        await until(lambda: ("evil", "later") in known.table(POLICIES) and "later" in names(known), "what follows")
+        assert known.table(POLICIES)["evil", "deep"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
+        assert known.table(PODS)["evil", "deep"].labels == {"tier": "front"}
         server.delete("NetworkPolicy", "deep", "evil")
-        await until(lambda: ("evil", "deep") not in source.network_policies, "its deletion")
-        assert not problems(source)
+        await until(lambda: ("evil", "deep") not in known.table(POLICIES), "its deletion")
+        assert not problems(known)
 
     watch(server, tmp_path, test)
 
@@ -110,28 +113,30 @@ def test_a_deeply_nested_object_is_read_and_ends_no_watch(server: ApiServer, tmp
 def test_a_deeply_nested_object_spoils_no_page_of_a_list(server: ApiServer, tmp_path: Path) -> None:
     server.put(*(pod(f"p{i}") for i in range(20)), pod("deep", deep=9_000, tier="front"), policy("deep", deep=9_000))
 
-    async def test(source: KubeSource) -> None:
-        assert len(source.pods) == 21 and source.pods["evil", "deep"].labels == {"tier": "front"}
-        assert ("evil", "deep") in source.network_policies and not problems(source)
+    async def test(known: Cache) -> None:
+        assert len(known.table(PODS)) == 21 and known.table(PODS)["evil", "deep"].labels == {"tier": "front"}
+        assert ("evil", "deep") in known.table(POLICIES) and not problems(known)
 
     watch(server, tmp_path, test)
 
 
 def test_a_pod_that_is_asked_for_directly_may_be_nested_deeply(server: ApiServer, tmp_path: Path) -> None:
-    async def test(source: KubeSource) -> None:
-        server.silent = True
-        server.put(pod("deep", deep=9_000, tier="front"))
-        found = await source.pod("evil", "deep", uid="")
-        assert found is not None and found.labels == {"tier": "front"} and "deep" not in names(source)
+    async def run() -> None:
+        async with started(server, tmp_path) as (known, feeder):
+            await until(lambda: known.complete, "the first listing")
+            server.silent = True
+            server.put(pod("deep", deep=9_000, tier="front"))
+            found = await feeder.pod("evil", "deep", uid="")
+            assert found is not None and found.labels == {"tier": "front"} and "deep" not in names(known)
 
-    watch(server, tmp_path, test)
+    asyncio.run(run())
 
 
 def test_what_is_nested_deeply_where_it_is_read_is_refused_by_who_reads_it(server: ApiServer, tmp_path: Path) -> None:
-    async def test(source: KubeSource) -> None:
+    async def test(known: Cache) -> None:
         server.put(policy("deep", ingress=nested(5_000)), policy("later"))
-        await until(lambda: ("evil", "later") in source.network_policies, "what follows")
-        assert "nested too deeply" in str(source.network_policies["evil", "deep"])
+        await until(lambda: ("evil", "later") in known.table(POLICIES), "what follows")
+        assert "nested too deeply" in str(known.table(POLICIES)["evil", "deep"])
 
     watch(server, tmp_path, test)
 
@@ -139,16 +144,16 @@ def test_what_is_nested_deeply_where_it_is_read_is_refused_by_who_reads_it(serve
 def test_an_object_that_cannot_be_read_is_refused_alone_and_keeps_its_last_good_version(
     server: ApiServer, tmp_path: Path
 ) -> None:
-    async def test(source: KubeSource) -> None:
+    async def test(known: Cache) -> None:
         server.put(pod("a", tier="front"))
-        await until(lambda: "a" in names(source), "the good version")
+        await until(lambda: "a" in names(known), "the good version")
         server.put({**pod("a"), "status": "no status"}, pod("b"))
-        await until(lambda: "b" in names(source), "what follows")
-        assert source.pods["evil", "a"].labels == {"tier": "front"}
-        assert "Pod evil/a" in problems(source)
+        await until(lambda: "b" in names(known), "what follows")
+        assert known.table(PODS)["evil", "a"].labels == {"tier": "front"}
+        assert "Pod evil/a" in problems(known)
         server.put(pod("a", tier="back"))
-        await until(lambda: source.pods["evil", "a"].labels == {"tier": "back"}, "a good version again")
-        assert not problems(source)
+        await until(lambda: known.table(PODS)["evil", "a"].labels == {"tier": "back"}, "a good version again")
+        assert not problems(known)
 
     watch(server, tmp_path, test)
 
@@ -156,16 +161,16 @@ def test_an_object_that_cannot_be_read_is_refused_alone_and_keeps_its_last_good_
 def test_an_object_that_does_not_tell_its_name_spoils_no_page_and_lets_nothing_be_forgotten(
     server: ApiServer, tmp_path: Path
 ) -> None:
-    async def test(source: KubeSource) -> None:
+    async def test(known: Cache) -> None:
         server.put(pod("a"), pod("b"))
-        await until(lambda: names(source) == {"a", "b"}, "the pods")
+        await until(lambda: names(known) == {"a", "b"}, "the pods")
         nameless = pod("a")
         nameless["metadata"]["labels"] = []  # and what tells its name is no metadata
         server._objects["Pod", "evil", "a"] = {**nameless, "metadata": {"name": 5}}
         server.compact()
         server.put(pod("c"))
-        await until(lambda: "c" in names(source), "a new list")
-        assert names(source) == {"a", "b", "c"} and "Pod ?" in problems(source)
+        await until(lambda: "c" in names(known), "a new list")
+        assert names(known) == {"a", "b", "c"} and "Pod ?" in problems(known)
 
     watch(server, tmp_path, test)
 
@@ -173,22 +178,22 @@ def test_an_object_that_does_not_tell_its_name_spoils_no_page_and_lets_nothing_b
 def test_a_policy_without_readable_metadata_is_handed_on_to_be_refused(server: ApiServer, tmp_path: Path) -> None:
     """Whoever enforces policies closes what such a policy may select: it has to hear of it."""
 
-    async def test(source: KubeSource) -> None:
+    async def test(known: Cache) -> None:
         wrong = policy("wrong")
         wrong["metadata"]["annotations"] = {"flock.fritzlab.net/strict": 1}
         server.put(wrong)
-        await until(lambda: ("evil", "wrong") in source.network_policies, "the policy")
-        handed_on = source.network_policies["evil", "wrong"]
+        await until(lambda: ("evil", "wrong") in known.table(POLICIES), "the policy")
+        handed_on = known.table(POLICIES)["evil", "wrong"]
         assert handed_on["metadata"]["name"] == "wrong" and "cannot be read" in handed_on["spec"]
 
     watch(server, tmp_path, test)
 
 
 def test_what_the_server_keeps_for_itself_is_not_kept(server: ApiServer, tmp_path: Path) -> None:
-    async def test(source: KubeSource) -> None:
+    async def test(known: Cache) -> None:
         server.put(policy("a", deep=5))
-        await until(lambda: ("evil", "a") in source.network_policies, "the policy")
-        assert "managedFields" not in str(source.network_policies["evil", "a"])
+        await until(lambda: ("evil", "a") in known.table(POLICIES), "the policy")
+        assert "managedFields" not in str(known.table(POLICIES)["evil", "a"])
 
     watch(server, tmp_path, test)
 
@@ -200,8 +205,8 @@ def test_pages_that_would_fill_the_memory_are_taken_smaller(
     fat = [pod(f"p{i}", fat="x" * 20_000) for i in range(10)]
     server.put(*fat)
 
-    async def test(source: KubeSource) -> None:
-        assert len(source.pods) == 10 and not problems(source)
+    async def test(known: Cache) -> None:
+        assert len(known.table(PODS)) == 10 and not problems(known)
 
     watch(server, tmp_path, test)
 
@@ -209,22 +214,12 @@ def test_pages_that_would_fill_the_memory_are_taken_smaller(
 # --- the server and the way to it ---
 
 
-def test_namespaces_are_looked_up_and_not_copied(server: ApiServer, tmp_path: Path) -> None:
-    async def test(source: KubeSource) -> None:
-        view = source.namespaces
-        server.put({"kind": "Namespace", "metadata": {"name": "shop", "labels": {"a": "b"}}})
-        await until(lambda: "shop" in view, "the namespace in a view taken before it was there")
-        assert view["shop"].labels == {"a": "b"} and list(view) == ["shop"] and len(view) == 1
-
-    watch(server, tmp_path, test)
-
-
 def test_deletes_that_nobody_told_are_found(server: ApiServer, tmp_path: Path) -> None:
     server.put(pod("a"), pod("b"))
 
-    async def test(source: KubeSource) -> None:
+    async def test(known: Cache) -> None:
         server.forget("Pod", "a", "evil")
-        await until(lambda: names(source) == {"b"}, "the deletion")
+        await until(lambda: names(known) == {"b"}, "the deletion")
 
     watch(server, tmp_path, test)
 
@@ -234,14 +229,14 @@ def test_a_server_that_is_away_changes_nothing_and_is_told_with_the_time_since(
 ) -> None:
     server.put(pod("a"))
 
-    async def test(source: KubeSource) -> None:
+    async def test(known: Cache) -> None:
         with server.away():
-            await until(lambda: "not reachable" in problems(source), "the trouble")
-            assert "since" in problems(source) and names(source) == {"a"}
-            await until(lambda: not any(w.up or not w.problem for w in source.watches), "all watches to be told of")
+            await until(lambda: "not reachable" in problems(known), "the trouble")
+            assert "since" in problems(known) and names(known) == {"a"}
+            await until(lambda: not any(w.up or not w.problem for w in known.watches), "all watches to be told of")
         server.put(pod("b"))
-        await until(lambda: names(source) == {"a", "b"} and not problems(source), "the end of it")
-        await until(lambda: all(watch.up for watch in source.watches), "all watches")
+        await until(lambda: names(known) == {"a", "b"} and not problems(known), "the end of it")
+        await until(lambda: all(watch.up for watch in known.watches), "all watches")
 
     watch(server, tmp_path, test)
 
@@ -252,14 +247,14 @@ def test_a_watch_that_falls_silent_is_begun_anew(
     """Bookmarks come every minute; when not even they do, the connection leads nowhere."""
     monkeypatch.setattr(reflector, "SILENCE", 1.0)
 
-    async def test(source: KubeSource) -> None:
+    async def test(known: Cache) -> None:
         server.silent = True
         server.put(pod("a"))
         before = len(server.asked("/api/v1/pods?"))
         await until(lambda: len(server.asked("/api/v1/pods?")) > before, "another watch")
         server.silent = False
-        await until(lambda: names(source) == {"a"}, "what was missed")
-        assert any(watch.silences for watch in source.watches)
+        await until(lambda: names(known) == {"a"}, "what was missed")
+        assert any(watch.silences for watch in known.watches)
 
     watch(server, tmp_path, test)
 
@@ -271,22 +266,22 @@ def test_an_answer_that_dribbles_is_given_up(
     server.dribble = 0.1
 
     async def run() -> None:
-        async with started(server, tmp_path) as source:
-            await until(lambda: "no answer in time" in problems(source), "the trouble")
+        async with started(server, tmp_path) as (known, _):
+            await until(lambda: "no answer in time" in problems(known), "the trouble")
             server.dribble = 0.0
-            await until(lambda: source.complete and not problems(source), "the end of it")
+            await until(lambda: known.complete and not problems(known), "the end of it")
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("status", [403, 410, 429, 500, 503])
 def test_an_error_is_told_and_healed(server: ApiServer, tmp_path: Path, status: int) -> None:
-    async def test(source: KubeSource) -> None:
+    async def test(known: Cache) -> None:
         server.errors["/api/v1/pods"] = status
         server.hang_up()
-        await until(lambda: str(status) in problems(source), "the trouble")
+        await until(lambda: str(status) in problems(known), "the trouble")
         server.errors.clear()
         server.put(pod("a"))
-        await until(lambda: names(source) == {"a"} and not problems(source), "the end of it")
+        await until(lambda: names(known) == {"a"} and not problems(known), "the end of it")
 
     watch(server, tmp_path, test)

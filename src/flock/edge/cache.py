@@ -1,0 +1,217 @@
+"""What is known of the cluster's objects: one table per kind, fed from one side and read from the other.
+
+Feeders put, drop and refuse objects, and say when all of a kind has been listed; they hear nothing of who reads.  The
+tables hold the last good version of everything and are changed only between two turns of the loop, so nobody sees half
+of a change.  Who has to know what changed takes a `Reader`: it reads a log of changes at its own pace.  Who only has to
+look again subscribes, and is told once per turn of the loop.
+
+A kind that costs much and is rarely needed (`Kind.needed_with`) is wanted once somebody reads it and there is something
+to need it for; then it stays so.  For the event loop's thread.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+import msgspec
+
+from flock.core.kinds import KINDS, Key, Kind
+
+T = TypeVar("T")
+ChangeKey = tuple[str, str, str]  # name of the kind, namespace, name
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """An object or file that was refused; its last good version, if any, stays in force (invariant 7)."""
+
+    where: str
+    message: str
+
+
+class Watch(msgspec.Struct, kw_only=True):
+    """How one kind of object is followed: `heard` is when the other end last said anything (as told by `watches`: how
+    many seconds ago), `silences` how often it was given up because it said nothing."""
+
+    kind: str
+    up: bool = False
+    problem: str = ""
+    heard: float
+    silences: int = 0
+
+
+class Cache:
+    def __init__(self, *, node: str, kinds: Sequence[Kind[Any]] = KINDS) -> None:
+        self.node = node
+        self.kinds = kinds
+        self._tables: dict[str, dict[Key, Any]] = {kind.name: {} for kind in kinds}
+        self._listed: set[str] = set()
+        self._wanted: set[str] = set()
+        self._log: OrderedDict[ChangeKey, int] = OrderedDict()  # what the slowest reader has not read yet
+        self._number = 0  # of the last change
+        self._readers: WeakSet[Reader] = WeakSet()
+        self._refused: dict[str, dict[Key, str]] = {kind.name: {} for kind in kinds}
+        self._complaints: dict[Hashable, tuple[Problem, ...]] = {}
+        self._watches: dict[str, Watch] = {}
+        self._subscribers: list[Callable[[], None]] = []
+        self._telling = False
+        self._arrival = asyncio.Event()
+
+    # --- for readers ---
+
+    def table(self, kind: Kind[T]) -> Mapping[Key, T]:
+        """The table itself: as current later as it is now."""
+        return self._tables[kind.name]
+
+    def own(self, kind: Kind[T]) -> T | None:
+        """This node's object of a kind of which each node has one."""
+        return self.table(kind).get(("", self.node))
+
+    def reader(self, *kinds: Kind[Any]) -> "Reader":
+        reader = Reader(self, kinds)
+        self._readers.add(reader)
+        self._tell_soon()  # something may be wanted now
+        return reader
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """`callback` runs on the loop after every change that was taken in; it must not block."""
+        self._subscribers.append(callback)
+
+    async def changed(self) -> None:
+        """Returns at the next change."""
+        self._arrival.clear()
+        await self._arrival.wait()
+
+    @property
+    def synced(self) -> bool:
+        """True once the first full listing is in; stays True for good."""
+        return all(kind.name in self._listed for kind in self.kinds if not kind.needed_with)
+
+    @property
+    def complete(self) -> bool:
+        """True while all that is wanted has been listed: also what was not wanted from the start."""
+        return all(kind.name in self._listed for kind in self.kinds if self.wants(kind))
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        found = [problem for problems in self._complaints.values() for problem in problems]
+        for kind in self.kinds:
+            refused = self._refused[kind.name].items()
+            found += (Problem(f"{kind.kind} {'/'.join(filter(None, key))}", why) for key, why in refused)
+            watch = self._watches.get(kind.name)
+            if watch is not None and watch.problem:
+                found.append(Problem(f"watch of {kind.path}", watch.problem))
+        return tuple(sorted(dict.fromkeys(found), key=lambda problem: problem.where))
+
+    @property
+    def watches(self) -> tuple[Watch, ...]:
+        """What is followed over a connection that may be lost."""
+        now = time.monotonic()
+        return tuple(msgspec.structs.replace(w, heard=round(now - w.heard, 1)) for w in self._watches.values())
+
+    # --- for feeders ---
+
+    def wants(self, kind: Kind[Any]) -> bool:
+        """Does anybody need this kind?"""
+        if kind.name not in self._wanted:
+            is_read = any(kind.name in reader.kinds for reader in self._readers)
+            if not kind.needed_with or (is_read and any(self._tables[other] for other in kind.needed_with)):
+                self._wanted.add(kind.name)
+        return kind.name in self._wanted
+
+    def put(self, kind: Kind[T], key: Key, value: T) -> None:
+        self._refused[kind.name].pop(key, None)
+        self._tables[kind.name][key] = value
+        self._change((kind.name, *key))
+
+    def drop(self, kind: Kind[Any], key: Key) -> None:
+        if self._refused[kind.name].pop(key, None) is not None:
+            self._tell_soon()
+        if self._tables[kind.name].pop(key, None) is not None:
+            self._change((kind.name, *key))
+
+    def refuse(self, kind: Kind[Any], key: Key, why: str) -> None:
+        """Its last good version, if there is one, stays; told until the object is put or dropped."""
+        self._refused[kind.name][key] = why
+        self._tell_soon()
+
+    def known(self, kind: Kind[Any]) -> set[Key]:
+        """All that may have to be dropped: what is in the table, and what was refused."""
+        return self._tables[kind.name].keys() | self._refused[kind.name].keys()
+
+    def complain(self, about: Hashable, *problems: Problem) -> None:
+        """What is wrong with one thing a feeder reads, in place of what was said of it before; nothing ends it."""
+        if problems != self._complaints.get(about, ()):
+            self._complaints.pop(about, None)
+            if problems:
+                self._complaints[about] = problems
+            self._tell_soon()
+
+    def listed(self, kind: Kind[Any]) -> None:
+        """All there is of a kind has been put."""
+        if kind.name not in self._listed:
+            self._listed.add(kind.name)
+            self._tell_soon()
+
+    def is_listed(self, kind: Kind[Any]) -> bool:
+        return kind.name in self._listed
+
+    def watch(self, kind: Kind[Any]) -> Watch:
+        """To be kept up to date by whoever follows the kind."""
+        return self._watches.setdefault(kind.name, Watch(kind=kind.name, heard=time.monotonic()))
+
+    # --- changes ---
+
+    def _change(self, key: ChangeKey) -> None:
+        self._number += 1
+        if any(reader.position is not None for reader in self._readers):
+            self._log[key] = self._number
+            self._log.move_to_end(key)
+        self._tell_soon()
+
+    def read(self, reader: "Reader") -> list[ChangeKey]:
+        """For `Reader.changes`."""
+        if reader.position is None:
+            found = [(name, *key) for name in reader.kinds for key in self._tables[name]]
+        else:
+            found = []
+            for key, number in reversed(self._log.items()):
+                if number <= reader.position:
+                    break
+                if key[0] in reader.kinds:
+                    found.append(key)
+            found.reverse()
+        reader.position = self._number
+        slowest = min(other.position for other in self._readers if other.position is not None)
+        while self._log and next(iter(self._log.values())) <= slowest:
+            self._log.popitem(last=False)
+        return found
+
+    def _tell_soon(self) -> None:
+        """Many objects may change in one turn of the loop; subscribers hear of it once."""
+        self._arrival.set()
+        if not self._telling and self._subscribers:
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        for callback in self._subscribers:
+            callback()
+
+
+class Reader:
+    """A place in the log of changes.  What it has not read is kept for it, each object once, however often it changed
+    and however slow the reader is; a reader that nobody holds any more is forgotten."""
+
+    def __init__(self, cache: Cache, kinds: Sequence[Kind[Any]]) -> None:
+        self.kinds = tuple(kind.name for kind in kinds)
+        self.position: int | None = None
+        self._cache = cache
+
+    def changes(self) -> list[ChangeKey]:
+        """What was put or dropped since the last call, in the order of the last change of each.  The first call tells
+        everything there is, by kinds in the order in which they were named."""
+        return self._cache.read(self)
