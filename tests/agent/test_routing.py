@@ -9,12 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from flock.agent import routing as module
 from flock.agent.happened import Happened
 from flock.agent.routing import Routing
+from flock.core.birdconf import protocol_name
+from flock.core.birdreplies import Session
 from flock.core.facts import NodeFacts
+from flock.core.happenings import Share
 from flock.core.nodeconfig import parse_node_config
 from harness import Node
 
@@ -60,7 +64,7 @@ class Place:
             self._bird.wait()
             self._bird = None
 
-    def routing(self) -> Routing:
+    def routing(self, happened: Happened | None = None) -> Routing:
         source: Any = SimpleNamespace()
         known = self.known
         return Routing(
@@ -68,7 +72,7 @@ class Place:
             aggregates=known,
             preparing=known,
             source=source,
-            happened=Happened(),
+            happened=happened or Happened(),
             bird_dir=self.directory,
             run_dir=self.run_dir,
         )
@@ -191,3 +195,28 @@ def test_a_file_that_is_no_text_is_replaced_once_a_configuration_is_known(place:
         assert await routing.reconcile() and "bgp_tor" in place.conf.read_text()
 
     asyncio.run(look())
+
+
+def test_a_session_is_told_when_it_comes_and_when_it_goes_and_not_that_it_is_not_there_yet(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = Happened()
+    place.configure()
+    routing = place.routing(happened)
+    seen = Session(name=protocol_name("tor"), kind="BGP", up=False, state="Connect", since="")
+
+    def told(**state: Any) -> list[str]:
+        async def sessions() -> list[Session]:
+            return [msgspec.structs.replace(seen, **state)]
+
+        monkeypatch.setattr(routing, "sessions", sessions)
+        before = len(happened.after(Share.NODE, 0)[0])
+        asyncio.run(routing.peers())
+        return [str(entry.what) for entry in happened.after(Share.NODE, before)[0]]
+
+    assert told() == []
+    assert told(up=True, state="Established") == ["session up peer=tor"]
+    assert told(up=True, state="Established") == []
+    lost = told(up=False, state="Active", last_error="Hold timer expired")
+    assert lost == ["session down peer=tor state='Active' problem='Hold timer expired'"]
+    assert told() == []

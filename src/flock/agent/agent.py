@@ -34,6 +34,7 @@ from flock.agent.serving import Serving
 from flock.agent.verbs import PATIENCE, Verbs
 from flock.core.cni import Request
 from flock.core.errors import Code, FlockError, TryAgain
+from flock.core.happenings import NodeReady
 from flock.edge.deferred_dels import DeferredDels
 from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
@@ -280,7 +281,7 @@ class Agent:
         self._serving.note()
         gc.collect()
         gc.freeze()  # what exists now lives as long as the agent: no need to look at it again and again
-        log.info("ready node=%s", self._settings.node)
+        self._happened.note(NodeReady(node=self._settings.node))
         self._conflist.begin()
 
     async def _next_change(self) -> None:

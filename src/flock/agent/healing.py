@@ -20,7 +20,7 @@ from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.errors import FlockError, TryAgain
-from flock.core.happenings import Repaired
+from flock.core.happenings import Buried, Repaired
 from flock.core.model import Allocation
 from flock.core.naming import HOST_MAC, is_host_interface
 from flock.edge.kernel.compare import Difference, Kind, compare, orphans
@@ -177,7 +177,7 @@ class Healer(Reconciler):
         if first_seen is None:
             self._dead_since[container_id] = time.monotonic()
         elif first_seen + self._grace <= time.monotonic():
-            log.warning("releasing dead container=%s pod=%s", container_id, allocation.pod)
+            self._happened.note(Buried(pod=allocation.pod, container=container_id))
             await self._attachments.detach(container_id)
             self._dead_since.pop(container_id, None)
 

@@ -26,7 +26,7 @@ from flock.agent.reconciling import Reconciler
 from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_conf
 from flock.core.birdreplies import Session, protocol_names, sessions
 from flock.core.errors import FlockError
-from flock.core.happenings import SessionDown, SessionUp
+from flock.core.happenings import BirdGone, BirdThere, SessionDown, SessionUp
 from flock.core.nodeconfig import PasswordSource
 from flock.edge.bird import conffile, room
 from flock.edge.bird.control import BirdControl, BirdError
@@ -156,13 +156,13 @@ class Routing(Reconciler):
                 room.follow(self._run_dir)
                 await asyncio.sleep(RECONNECT)
                 continue
-            log.info("BIRD is there socket=%s", self._run_dir / room.SOCKET)
+            self._happened.note(BirdThere(socket=str(self._run_dir / room.SOCKET)))
             self.trigger()
             await bird.lost.wait()
             self._bird = None
             self._see([row | {"up": False, "state": "BIRD went away"} for row in self.last_seen])
             self.bird_problem, self.import_problem = "BIRD went away", ""
-            log.warning("BIRD went away")
+            self._happened.note(BirdGone())
 
     async def _take_in_again(self) -> None:
         """BIRD forgets what it passed over: ask the router again once there is room.  BirdError if BIRD is away."""

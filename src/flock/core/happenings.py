@@ -76,6 +76,20 @@ class SessionDown(Happening, frozen=True, kw_only=True):
     problem: str
 
 
+class BirdThere(Happening, frozen=True, kw_only=True):
+    part, words = "bird", "BIRD is there socket={socket}"
+    socket: str
+
+
+class BirdGone(Happening, frozen=True, kw_only=True):
+    part, level, words = "bird", WARNING, "BIRD went away"
+
+
+class NodeReady(Happening, frozen=True, kw_only=True):
+    words = "ready node={node}"
+    node: str
+
+
 class RulesMadeAnew(Happening, frozen=True, kw_only=True):
     part, level, words = "policy", WARNING, "our tables were changed by somebody else, making them anew"
 
@@ -107,6 +121,14 @@ class Attached(Happening, frozen=True, kw_only=True):
 
 class Detached(Happening, frozen=True, kw_only=True):
     share, part, level, words = Share.PODS, "attach", DEBUG, "detached pod={pod} container={container}"
+    pod: str
+    container: str
+
+
+class Buried(Happening, frozen=True, kw_only=True):
+    """Its link and its namespace are gone, and nobody deleted it."""
+
+    share, part, level, words = Share.PODS, "heal", WARNING, "releasing dead container={container} pod={pod}"
     pod: str
     container: str
 
