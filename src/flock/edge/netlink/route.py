@@ -17,16 +17,11 @@ SETTLED = 60  # seconds; what the kernel does at leisure takes a moment
 _NDMSG = struct.Struct("=BBHiHBB")
 ROUTE_HEADER = _RTMSG.size
 
-
 _ON = (w.IPV4_DEVCONF_FORWARDING, w.IPV4_DEVCONF_PROXY_ARP)
 _OFF = (w.IPV4_DEVCONF_ACCEPT_REDIRECTS, w.IPV4_DEVCONF_SEND_REDIRECTS, w.IPV4_DEVCONF_ACCEPT_SOURCE_ROUTE)
+_SWITCHES = dict.fromkeys(_ON, 1) | dict.fromkeys(_OFF, 0)
 _HOST_SIDE_SWITCHES = w.nested(
-    w.AF_INET,
-    w.nested(
-        w.IFLA_INET_CONF,
-        *(w.attr(which, w.u32(1)) for which in _ON),
-        *(w.attr(which, w.u32(0)) for which in _OFF),
-    ),
+    w.AF_INET, w.nested(w.IFLA_INET_CONF, *(w.attr(which, w.u32(to)) for which, to in _SWITCHES.items()))
 )
 _NO_GENERATED_ADDRESS = w.nested(w.AF_INET6, w.attr(w.IFLA_INET6_ADDR_GEN_MODE, bytes([w.ADDR_GEN_MODE_NONE])))
 
