@@ -12,7 +12,7 @@ Work on one container is serialised by its lock; everything here is safe to repe
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -20,7 +20,7 @@ import msgspec
 from flock.agent.aggregates import Aggregates
 from flock.agent.attached import Attached
 from flock.agent.happened import Happened
-from flock.agent.podinfo import PodInfo
+from flock.agent.podinfo import Asked, Learner, PodInfo
 from flock.agent.policies import Policies
 from flock.agent.preparing import Preparing
 from flock.core import happenings
@@ -40,20 +40,12 @@ log = logging.getLogger("attach")
 TAKE_OVER_PATIENCE = 5.0
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """One ADD, understood."""
-
-    container_id: str
-    netns: str
-    ifname: str
-    network: str
-
-
 class Attachments:
     def __init__(
         self,
         *,
         attached: Attached,
+        learner: Learner,
         ipam: Ipam,
         kernel: Kernel,
         preparing: Preparing,
@@ -62,6 +54,7 @@ class Attachments:
         happened: Happened,
     ) -> None:
         self._attached = attached
+        self._learner = learner
         self._happened = happened
         self._ipam = ipam
         self._kernel = kernel
@@ -72,12 +65,11 @@ class Attachments:
 
     # --- attaching ---
 
-    async def attach(self, asked: Asked, learn: Callable[[], Awaitable[PodInfo]]) -> Allocation:
-        """`learn` is awaited only for a container that is not known yet."""
+    async def attach(self, asked: Asked) -> Allocation:
         async with self._attached.hold(asked.container_id):
             known = self._attached.of(asked.container_id)
             if known is None:
-                return await self._attach_new(asked, await learn())
+                return await self._attach_new(asked, await self._learner.learn(asked))
             if known.ifname != asked.ifname:
                 raise FlockError(
                     f"CNI_IFNAME: container {asked.container_id} is attached as {known.ifname}, not {asked.ifname}",
@@ -86,7 +78,7 @@ class Attachments:
                 )
             if known.state == "committed" and await self._kernel.is_intact(known, asked.netns):
                 return known
-            return await self._attach_again(known, asked)
+            return await self._attach_again(known, netns=asked.netns, network=asked.network)
 
     async def rebuild(self, container_id: str) -> bool:
         """Make a committed container's lost link again in its namespace.  False if that failed."""
@@ -94,10 +86,9 @@ class Attachments:
             known = self._attached.of(container_id)
             if known is None or not (known.state == "committed" or _is_half_rebuilt(known)):
                 return False
-            asked = Asked(container_id=container_id, netns=known.netns, ifname=known.ifname, network=known.network)
             try:
                 if known.state == "pending" or not await self._kernel.is_intact(known, known.netns):
-                    await self._attach_again(known, asked)
+                    await self._attach_again(known, netns=known.netns, network=known.network)
             except (FlockError, OSError) as error:
                 log.error("could not rebuild container=%s pod=%s problem=%s", container_id, known.pod, error)
                 return False
@@ -112,12 +103,12 @@ class Attachments:
             await self._undo(allocation)
             raise
 
-    async def _attach_again(self, known: Allocation, asked: Asked) -> Allocation:
+    async def _attach_again(self, known: Allocation, *, netns: str, network: str) -> Allocation:
         """A half-done attachment, or one whose namespace was replaced: the same addresses, set up anew."""
         allocation = msgspec.structs.replace(
             known,
-            netns=asked.netns,
-            network=asked.network,
+            netns=netns,
+            network=network,
             mac=format_mac(pod_mac(known.container_id)),
             mtu=self._preparing.mtu,
             state="pending",
@@ -137,7 +128,7 @@ class Attachments:
             namespace=pod.namespace,
             named=pod.named,
             limits=pod.limits,
-            compose=lambda prefix: pod.compose(prefix, cid),
+            compose=pod.composed.get,
             now=now,
         )
         if reserved.warning:

@@ -18,6 +18,7 @@ from flock.agent.happened import Happened
 from flock.agent.healing import Healer
 from flock.agent.limiting import ConnectionLimit
 from flock.agent.neighbours import Neighbours
+from flock.agent.podinfo import Learner
 from flock.agent.policies import Policies
 from flock.agent.preparing import Preparing
 from flock.agent.readiness import Readiness
@@ -90,8 +91,10 @@ def assemble(
         ipam.set_aside(set_aside(configured.config) if configured.config else ())
 
     spare_granted()
+    learner = Learner(source=source, preparing=preparing, policies=policies)
     attachments = Attachments(
         attached=attached,
+        learner=learner,
         ipam=ipam,
         kernel=kernel,
         preparing=preparing,

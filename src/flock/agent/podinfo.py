@@ -10,7 +10,8 @@ from ipaddress import IPv6Network
 
 import msgspec
 
-from flock.agent.preparing import Prepared
+from flock.agent.policies import Policies
+from flock.agent.preparing import Prepared, Preparing
 from flock.core.annotations import ADDRESSES, ANYCAST, own_annotations
 from flock.core.claims import Named
 from flock.core.cniargs import CniArgs
@@ -24,6 +25,17 @@ from flock.edge.source import Source
 log = logging.getLogger("pod")
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One ADD, understood."""
+
+    container_id: str
+    netns: str
+    ifname: str
+    network: str
+    args: CniArgs
+    annotations: Mapping[str, str] | None  # where the runtime hands them over
+
+
 class PodInfo(msgspec.Struct, frozen=True, kw_only=True):
     """`namespace`, `name` and `uid` are empty for a container that is no pod."""
 
@@ -34,90 +46,87 @@ class PodInfo(msgspec.Struct, frozen=True, kw_only=True):
     request: PodRequest
     named: tuple[Named, ...]  # what it asks for by name, all of it granted
     limits: Limits
-    ip_algo: tuple[Field, ...]
-    app: str
-    image: str
+    composed: Mapping[IPv6Network, int]  # the ip-algo address of each pool, with instance nibble 0
     mtu: int
     object: Pod | None
 
-    def compose(self, prefix: IPv6Network, container_id: str) -> int | None:
-        """The ip-algo address in `prefix` with instance nibble 0; None for a random one."""
-        if not self.ip_algo:
+
+class Learner:
+    def __init__(self, *, source: Source, preparing: Preparing, policies: Policies) -> None:
+        self._source = source
+        self._preparing = preparing
+        self._policies = policies
+
+    async def learn(self, asked: Asked) -> PodInfo:
+        """Of the newest that is known.
+
+        Raises AnnotationError or NotGranted for what the pod's owner can fix, TryAgain for what time may."""
+        self._source.refresh()
+        node = await self._preparing.prepared()
+        config, args, annotations = node.config, asked.args, asked.annotations
+        pod = await self._find(args, annotations, config.annotations)
+        if annotations is None:
+            annotations = pod.annotations if pod else NO_MAP
+        request = parse_annotations(
+            annotations,
+            default_ipv6=config.wants_ipv6,
+            default_ipv4=config.wants_ipv4,
+            cidr6=config.cidr6,
+            cidr4=config.cidr4,
+        )
+        named = _named(request, node=node, labels=_namespace_labels(self._source, args.namespace))
+        ip_algo, warnings = resolve_ip_algo(annotations, config.annotations)
+        for warning in (*request.warnings, *warnings):
+            log.warning("pod=%s/%s %s", args.namespace, args.name, warning)
+        return PodInfo(
+            namespace=args.namespace,
+            name=args.name,
+            uid=args.uid or (pod.metadata.uid if pod else ""),
+            annotations=own_annotations(annotations),
+            request=request,
+            named=named,
+            limits=config.limits,
+            composed=_composed(ip_algo, asked, pod, request) if ip_algo else {},
+            mtu=node.mtu,
+            object=pod,
+        )
+
+    async def _find(
+        self, args: CniArgs, annotations: Mapping[str, str] | None, node_annotations: Mapping[str, str]
+    ) -> Pod | None:
+        """The pod object.  Waited for only where something is needed that did not come with the request."""
+        source = self._source
+        if not args.name:
             return None
+        if annotations is not None and source.requires_pods and not self._policies.undecided(args.namespace):
+            fields, _ = resolve_ip_algo(annotations, node_annotations)
+            if Field.APP not in fields and Field.IMAGE not in fields:
+                known = source.pods.get((args.namespace, args.name))
+                return known if known and args.uid in ("", known.metadata.uid) else None  # else a namesake
+        pod = await source.pod(args.namespace, args.name, uid=args.uid)
+        if pod is None and source.requires_pods and annotations is None:
+            told = f"pod {args.namespace}/{args.name} is not known yet"
+            raise TryAgain(told, details="the runtime retries by itself")
+        return pod
+
+
+def _composed(ip_algo: tuple[Field, ...], asked: Asked, pod: Pod | None, request: PodRequest) -> dict[IPv6Network, int]:
+    """Without the pools in which no such address fits: those give a random one."""
+    args, found = asked.args, {}
+    for pool in request.pools6:
         base = embed(
-            prefix,
-            self.ip_algo,
-            namespace=self.namespace,
-            app=self.app,
-            image=self.image,
-            container_id=container_id,
+            pool,
+            ip_algo,
+            namespace=args.namespace,
+            app=app_name(pod) if pod else args.name,
+            image=image_ref(pod) if pod else "",
+            container_id=asked.container_id,
         )
         if isinstance(base, Misfit):
-            log.warning("ip-algo not usable pod=%s/%s reason=%r", self.namespace, self.name, base.reason)
-            return None
-        return base
-
-
-async def learn(
-    *,
-    source: Source,
-    node: Prepared,
-    args: CniArgs,
-    annotations: Mapping[str, str] | None,
-    needs_labels: bool,
-) -> PodInfo:
-    """Raises AnnotationError or NotGranted for what the pod's owner can fix, TryAgain for what time may."""
-    config = node.config
-    pod = await _find(source, args, annotations, config.annotations, needs_labels=needs_labels)
-    if annotations is None:
-        annotations = pod.annotations if pod else NO_MAP
-    request = parse_annotations(
-        annotations,
-        default_ipv6=config.wants_ipv6,
-        default_ipv4=config.wants_ipv4,
-        cidr6=config.cidr6,
-        cidr4=config.cidr4,
-    )
-    named = _named(request, node=node, labels=_namespace_labels(source, args.namespace))
-    ip_algo, warnings = resolve_ip_algo(annotations, config.annotations)
-    for warning in (*request.warnings, *warnings):
-        log.warning("pod=%s/%s %s", args.namespace, args.name, warning)
-    return PodInfo(
-        namespace=args.namespace,
-        name=args.name,
-        uid=args.uid or (pod.metadata.uid if pod else ""),
-        annotations=own_annotations(annotations),
-        request=request,
-        named=named,
-        limits=config.limits,
-        ip_algo=ip_algo,
-        app=app_name(pod) if pod else args.name,
-        image=image_ref(pod) if pod else "",
-        mtu=node.mtu,
-        object=pod,
-    )
-
-
-async def _find(
-    source: Source,
-    args: CniArgs,
-    annotations: Mapping[str, str] | None,
-    node_annotations: Mapping[str, str],
-    *,
-    needs_labels: bool,
-) -> Pod | None:
-    """The pod object.  Waited for only where something is needed that did not come with the request."""
-    if not args.name:
-        return None
-    if annotations is not None and source.requires_pods and not needs_labels:
-        fields, _ = resolve_ip_algo(annotations, node_annotations)
-        if Field.APP not in fields and Field.IMAGE not in fields:
-            known = source.pods.get((args.namespace, args.name))
-            return known if known and args.uid in ("", known.metadata.uid) else None  # else a namesake
-    pod = await source.pod(args.namespace, args.name, uid=args.uid)
-    if pod is None and source.requires_pods and annotations is None:
-        raise TryAgain(f"pod {args.namespace}/{args.name} is not known yet", details="the runtime retries by itself")
-    return pod
+            log.warning("ip-algo not usable pod=%s/%s reason=%r", args.namespace, args.name, base.reason)
+        else:
+            found[pool] = base
+    return found
 
 
 def _namespace_labels(source: Source, namespace: str) -> Mapping[str, str]:

@@ -4,10 +4,9 @@ import logging
 import re
 from typing import Any
 
-from flock.agent.attachments import Asked
 from flock.agent.parts import Parts
-from flock.agent.podinfo import PodInfo, learn
-from flock.core.cni import IDENTIFIER, NetConf, Request, parse_net_conf, render_result
+from flock.agent.podinfo import Asked
+from flock.core.cni import IDENTIFIER, Request, parse_net_conf, render_result
 from flock.core.cniargs import CniArgs, parse_cni_args
 from flock.core.errors import Code, FieldError, FlockError
 from flock.core.happenings import AddFailed
@@ -29,10 +28,8 @@ class Verbs:
         self._attached = parts.attached
         self._attachments = parts.attachments
         self._source = parts.source
-        self._preparing = parts.preparing
         self._checker = parts.checker
         self._readiness = parts.readiness
-        self._policies = parts.policies
         self._deferred = deferred
 
     def operations(self) -> dict[str, Handler]:
@@ -48,23 +45,20 @@ class Verbs:
             )
         await self._readiness.wait(PATIENCE)
         self._deferred.forget(request.container_id, request.ifname)
-        asked = Asked(container_id=request.container_id, netns=request.netns, ifname=request.ifname, network=conf.name)
+        asked = Asked(
+            container_id=request.container_id,
+            netns=request.netns,
+            ifname=request.ifname,
+            network=conf.name,
+            args=args,
+            annotations=conf.pod_annotations,
+        )
         try:
-            allocation = await self._attachments.attach(asked, lambda: self._learn(conf, args))
+            allocation = await self._attachments.attach(asked)
         except FlockError as error:
             self._happened.note(_failed(request, args, error))
             raise
         return render_result(allocation, version=conf.cni_version, netns=request.netns, dns=conf.dns)
-
-    async def _learn(self, conf: NetConf, args: CniArgs) -> PodInfo:
-        self._source.refresh()
-        return await learn(
-            source=self._source,
-            node=await self._preparing.prepared(),
-            args=args,
-            annotations=conf.pod_annotations,
-            needs_labels=self._policies.undecided(args.namespace),
-        )
 
     async def delete(self, request: Request) -> None:
         """Needs neither namespace nor arguments nor a usable configuration: the store knows the container."""
