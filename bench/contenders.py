@@ -173,12 +173,15 @@ class Flock(Contender):
         annotations = {"io.kubernetes.cri.pod-annotations": {"kubernetes.io/config.source": "api"}}
         return {**self._config, "runtimeConfig": annotations, **more}
 
+    def ask(self, op: str, *parameters: str) -> Any:
+        return ask(Path(self._config["socket"]).parent, op, *parameters)
+
     def wait_until_ready(self) -> None:
         """Until the agent serves ADD."""
         deadline = time.monotonic() + START_LIMIT
         while time.monotonic() < deadline and self._agent.poll() is None:
             with contextlib.suppress(AgentError):
-                if ask(Path(self._config["socket"]).parent, "status")["ready"]:
+                if self.ask("status")["ready"]:
                     return
             time.sleep(0.05)
         state = "ended" if self._agent.poll() is not None else f"is not ready after {START_LIMIT:.0f} s"

@@ -91,6 +91,9 @@ class Dropping:
                     raw["rss"].append(read_memory(flock.pid)["rss"])
                 lasted = time.monotonic() - began
                 raw["rate"] = (_spoofed(flock.node) - dropped) / lasted
+                raw["heard"] = (
+                    flock.ask("policy.drops", "0")[-1]["number"] / lasted
+                )  # numbers count what is passed over
                 raw["cpu"] = (cpu_ns(flock.pid) - used) / lasted / 1e7
             finally:
                 sender.kill()
@@ -131,10 +134,20 @@ def _table(raw: dict[str, Any]) -> Table:
     worst = percentile(beside, 100) if beside else None
     row = [
         show(raw.get("rate")),
+        show(raw.get("heard")),
         str(len(beside)),
         *(show(value) for value in (median(before), median(beside), worst, _growth(raw), raw.get("cpu"))),
     ]
-    columns = ["drops/s", "ADDs", "ADD p50 before, ms", "ADD p50 beside", "worst", "RSS MiB more", "agent CPU %"]
+    columns = [
+        "drops/s",
+        "heard/s",
+        "ADDs",
+        "ADD p50 before, ms",
+        "ADD p50 beside",
+        "worst",
+        "RSS MiB more",
+        "agent CPU %",
+    ]
     return Table(columns, [row])
 
 
