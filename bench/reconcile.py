@@ -17,10 +17,12 @@ from typing import Any
 
 from flock.agent.announcer import Announcer
 from flock.agent.happened import Happened
+from flock.core import kinds
 from flock.core.facts import NodeFacts
 from flock.core.model import Allocation, Condition, Metadata, Pod, PodStatus
 from flock.core.naming import host_interface
 from flock.core.nodeconfig import parse_node_config
+from flock.edge.cache import Cache
 from flock.edge.kernel.threads import Kernel
 
 PODS = 100
@@ -43,11 +45,12 @@ async def _measure(addresses: int, rounds: int, state_dir: Path) -> Passes:
     allocations = [_allocation(number, addresses // PODS) for number in range(PODS)]
     links = _make_links(allocations)
     attached = SimpleNamespace(entries=tuple(allocations), links=links, has_link=links.__contains__)
-    pods = {(a.namespace, a.pod_name): _pod(a, ready=True) for a in allocations}
-    source = SimpleNamespace(pods=pods, namespaces={}, node=None)
+    cache = Cache(node="n1")
+    for allocation in allocations:
+        cache.put(kinds.PODS, (allocation.namespace, allocation.pod_name), _pod(allocation, ready=True))
     known = SimpleNamespace(config=parse_node_config(CONFIG), facts=NodeFacts(node="n1"))
     kernel = Kernel(sysctl=Path("/proc/sys/net"))
-    parts: dict[str, Any] = {"attached": attached, "source": source, "kernel": kernel, "happened": Happened()}
+    parts: dict[str, Any] = {"attached": attached, "cache": cache, "kernel": kernel, "happened": Happened()}
     parts |= {"configured": known, "preparing": known, "departure": SimpleNamespace(begun=False)}
     announcer = Announcer(**parts, state_dir=state_dir)
     announcer.begin()
@@ -55,7 +58,7 @@ async def _measure(addresses: int, rounds: int, state_dir: Path) -> Passes:
     for number in range(rounds):
         passes["nothing changed"].append(await _timed(announcer))
         changed = allocations[number // 2 % PODS]
-        pods[changed.namespace, changed.pod_name] = _pod(changed, ready=bool(number % 2))
+        cache.put(kinds.PODS, (changed.namespace, changed.pod_name), _pod(changed, ready=bool(number % 2)))
         passes["one pod changed"].append(await _timed(announcer))
     kernel.close()
     return passes

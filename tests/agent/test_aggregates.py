@@ -1,8 +1,8 @@
 """Which prefixes a node announces: those configured, and removed ones for as long as they hold pods."""
 
 from ipaddress import ip_network
-from types import SimpleNamespace
-from typing import Any
+
+from telling import tell, told
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.configured import Configured
@@ -20,8 +20,8 @@ class World:
     """A node whose NodeConfig changes."""
 
     def __init__(self, *cidrs: str) -> None:
-        self._source: Any = SimpleNamespace(node=None, templates=(), node_config=None)
-        self._configured = Configured(node="n1", source=self._source, happened=Happened())
+        self._cache = told()
+        self._configured = Configured(cache=self._cache, happened=Happened())
         self.aggregates = Aggregates(self._configured)
         self.told = 0
         self.aggregates.subscribe(self._hear)
@@ -33,7 +33,7 @@ class World:
 
     def configure(self, *cidrs: str) -> None:
         spec = {"cidr6": [c for c in cidrs if ":" in c], "cidr4": [c for c in cidrs if ":" not in c]}
-        self._source.node_config = {"metadata": {"name": "n1"}, "spec": spec}
+        tell(self._cache, {"metadata": {"name": "n1"}, "spec": spec})
         self._configured.take_in()
 
     def look(self, *blackholes: str, pods: tuple[str, ...] = ()) -> Observed:

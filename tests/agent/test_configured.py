@@ -1,12 +1,13 @@
 """The configuration in force: taken in when the objects change, told to who follows it, kept when it is taken away."""
 
-from types import SimpleNamespace
 from typing import Any
 
 from looking import addresses_of
+from telling import tell, told
 
 from flock.agent.configured import Configured
 from flock.agent.happened import Happened
+from flock.edge.cache import Cache
 from harness import Node, eventually
 
 
@@ -14,13 +15,13 @@ def config(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "n1"}, "spec": {"cidr4": ["192.0.2.0/24"], **spec}}
 
 
-def configured(own: Any = None) -> tuple[Configured, Any]:
-    source: Any = SimpleNamespace(node=None, templates=(), node_config=own)
-    return Configured(node="n1", source=source, happened=Happened()), source
+def configured() -> tuple[Configured, Cache]:
+    cache = told()
+    return Configured(cache=cache, happened=Happened()), cache
 
 
 def test_who_follows_hears_of_another_configuration_once_and_finds_it_in_force() -> None:
-    owner, source = configured()
+    owner, cache = configured()
     heard: list[Any] = []
     owner.subscribe(lambda: heard.append(owner.config and owner.config.mtu))
     for own in (
@@ -32,23 +33,23 @@ def test_who_follows_hears_of_another_configuration_once_and_finds_it_in_force()
         config(mtu=1400),
         config(mtu=9000),
     ):
-        source.node_config = own
+        tell(cache, own)
         owner.take_in()
         owner.take_in()
     assert heard == [1400, 9000]
 
 
 def test_nothing_in_force_has_a_reason_and_something_in_force_may_have_a_problem() -> None:
-    owner, source = configured()
+    owner, cache = configured()
     owner.take_in()
     assert (owner.missing, owner.problem) == ("no NodeConfig named n1", "")
-    source.node_config = config(mtu="large")
+    tell(cache, config(mtu="large"))
     owner.take_in()
     assert "spec.mtu" in owner.missing and owner.missing == owner.problem
-    source.node_config = config()
+    tell(cache, config())
     owner.take_in()
     assert (owner.missing, owner.problem) == ("", "")
-    source.node_config = None
+    tell(cache, None)
     owner.take_in()
     assert owner.missing == "" and "deleted" in owner.problem and owner.config is not None
 

@@ -3,14 +3,21 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from flock.agent.departure import MARK, Departure
+from flock.core.kinds import NODES
+from flock.core.model import Metadata, Node, NodeCondition, NodeStatus
 from flock.edge import inotify
+from flock.edge.cache import Cache
 from flock.edge.hostunits import SIGN, HostUnits
+
+SHUTTING_DOWN = Node(
+    Metadata(name="n1"),
+    status=NodeStatus(conditions=(NodeCondition(type="Ready", status="False", message="node is shutting down"),)),
+)
 
 
 class Host:
@@ -20,7 +27,7 @@ class Host:
         self.units, self.room = directory / "units", directory / "room"
         self.units.mkdir()
         self.up()
-        self.known: Any = SimpleNamespace(node=None)
+        self.known = Cache(node="n1")
         self.heard = 0
 
     def up(self) -> None:
@@ -38,7 +45,7 @@ class Host:
 
     def run(self, story: Callable[[Departure], Awaitable[None]]) -> None:
         async def within() -> None:
-            departure = Departure(source=self.known, units=HostUnits(self.units), bird_room=self.room)
+            departure = Departure(cache=self.known, units=HostUnits(self.units), bird_room=self.room)
             departure.subscribe(self.hear)
             running = asyncio.create_task(departure.run())
             try:
@@ -79,7 +86,7 @@ def test_a_shutdown_of_the_host_is_noticed_told_and_taken_back(host: Host) -> No
 
 def test_a_node_whose_object_says_so_goes_down_as_well(host: Host) -> None:
     async def story(departure: Departure) -> None:
-        host.known.node = SimpleNamespace(shutting_down=True)
+        host.known.put(NODES, ("", "n1"), SHUTTING_DOWN)
         departure.trigger()
         await until(lambda: host.marked)
         assert departure.begun

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from telling import told
 
 from flock.agent import refusals
 from flock.agent.events import Events
@@ -12,6 +13,7 @@ from flock.agent.happened import Happened
 from flock.agent.refusals import PACE, Refusals
 from flock.core.errors import Code
 from flock.core.happenings import AddFailed, Attached, ConfigRefused, PolicyRefused, Share
+from flock.core.kinds import POLICIES
 
 CONFIG = {"metadata": {"uid": "c-1"}}
 POLICY = {"metadata": {"uid": "p-1"}}
@@ -38,8 +40,9 @@ def failed(code: int, *, pod: str = "shop/web", problem: str = "no such address"
 def written(happened: Happened, *, expected: int) -> list[tuple[str, dict[str, str]]]:
     async def scenario() -> list[tuple[str, dict[str, str]]]:
         writer: Any = Writer()
-        source: Any = SimpleNamespace(node_config=CONFIG, network_policies={("shop", "guard"): POLICY})
-        telling = asyncio.create_task(Events(happened=happened, source=source, writer=writer).run())
+        cache = told(CONFIG)
+        cache.put(POLICIES, ("shop", "guard"), POLICY)
+        telling = asyncio.create_task(Events(happened=happened, cache=cache, writer=writer).run())
         for _ in range(1000):
             if len(writer.written) >= expected:
                 break

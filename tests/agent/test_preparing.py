@@ -5,10 +5,10 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from telling import tell, told
 
 from flock.agent import preparing
 from flock.agent.configured import Configured
@@ -50,17 +50,17 @@ def config(**spec: Any) -> dict[str, Any]:
 
 
 def node_with(kernel: Any, own: Any = None) -> tuple[Preparing, Any]:
-    source: Any = SimpleNamespace(node=None, templates=(), node_config=own)
-    return Preparing(configured=Configured(node="n1", source=source, happened=Happened()), kernel=kernel), source
+    cache = told(own)
+    return Preparing(configured=Configured(cache=cache, happened=Happened()), kernel=kernel), cache
 
 
 def test_nobody_is_attached_by_a_new_configuration_with_the_old_mtu() -> None:
     async def story() -> None:
         kernel = SlowKernel()
-        node, source = node_with(kernel, config(mtu=1400))
+        node, cache = node_with(kernel, config(mtu=1400))
         assert (await node.prepared()).mtu == 1400
         kernel.let.clear()
-        source.node_config = config(cidr6=["2001:db8:1::/64"])  # the MTU is the uplink's now
+        tell(cache, config(cidr6=["2001:db8:1::/64"]))  # the MTU is the uplink's now
         first, second = asyncio.create_task(node.prepared()), asyncio.create_task(node.prepared())
         await kernel.asked.wait()
         await asyncio.sleep(0)
@@ -75,13 +75,13 @@ def test_nobody_is_attached_by_a_new_configuration_with_the_old_mtu() -> None:
 def test_a_look_at_the_uplink_that_is_overtaken_by_a_new_configuration_changes_nothing() -> None:
     async def story() -> None:
         kernel = SlowKernel()
-        node, source = node_with(kernel, config())
+        node, cache = node_with(kernel, config())
         await node.prepared()
         kernel.let.clear()
         kernel.asked.clear()
         looking = asyncio.create_task(node.reconcile())
         await kernel.asked.wait()
-        source.node_config = config(mtu=1400)
+        tell(cache, config(mtu=1400))
         taking = asyncio.create_task(node.prepared())
         await asyncio.sleep(0)
         kernel.let.set()
@@ -93,10 +93,10 @@ def test_a_look_at_the_uplink_that_is_overtaken_by_a_new_configuration_changes_n
 
 def test_without_a_configuration_no_pod_is_attached_and_the_reason_is_its_absence() -> None:
     async def story() -> None:
-        node, source = node_with(SlowKernel())
+        node, cache = node_with(SlowKernel())
         with pytest.raises(TryAgain, match="no NodeConfig named n1"):
             await node.prepared()
-        source.node_config = config()
+        tell(cache, config())
         assert (await node.prepared()).mtu == 1500
 
     asyncio.run(story())

@@ -20,6 +20,8 @@ from flock.core.birdreplies import Session
 from flock.core.facts import NodeFacts
 from flock.core.happenings import Share
 from flock.core.nodeconfig import parse_node_config
+from flock.edge.cache import Cache
+from flock.edge.manifests import ManifestFeeder
 from harness import Node
 
 SOON = 0.01
@@ -65,13 +67,12 @@ class Place:
             self._bird = None
 
     def routing(self, happened: Happened | None = None) -> Routing:
-        source: Any = SimpleNamespace()
-        known = self.known
+        known, feeder = self.known, ManifestFeeder(Cache(node="n1"), self.directory)
         return Routing(
             configured=known,
             aggregates=known,
             preparing=known,
-            source=source,
+            feeder=feeder,
             happened=happened or Happened(),
             bird_dir=self.directory,
             run_dir=self.run_dir,

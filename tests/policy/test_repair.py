@@ -29,13 +29,13 @@ STEPS = 500
 
 def with_rules_in_force(ground: Playground, directory: Path, scenario: Scenario) -> None:
     """The agent's part that keeps rules in force, in the node's namespace, of a cluster without objects."""
-    source: Any = SimpleNamespace(cache=Cache(node="n1"), pods={}, requires_pods=False)
     believed: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
 
     async def whole() -> None:
         nobody = Attached(Store(directory, node="n1", cooldown=0, half_done=directory / "pending"))
         kept = Policies(
-            source=source,
+            cache=Cache(node="n1"),
+            requires_pods=False,
             attached=nobody,
             configured=believed,
             preparing=believed,

@@ -13,6 +13,7 @@ from flock.core.annotations import own_annotations
 from flock.core.cni import Request
 from flock.core.errors import FieldError
 from flock.core.happenings import Repaired, Share
+from flock.core.kinds import PODS
 from flock.core.model import Allocation, Pod
 from flock.edge.bird.control import BirdError
 from flock.edge.rpc import Handler
@@ -28,7 +29,7 @@ class Admin:
         self._configured = parts.configured
         self._preparing = parts.preparing
         self._aggregates = parts.aggregates
-        self._source = parts.source
+        self._cache = parts.cache
         self._attached = parts.attached
         self._ipam = parts.ipam
         self._healer = parts.healer
@@ -67,10 +68,10 @@ class Admin:
             },
             "pools": [use._asdict() for use in self._ipam.use(self._aggregates.networks, time.time())],
             "problems": [
-                *({"where": p.where, "message": p.message} for p in self._source.problems),
+                *({"where": p.where, "message": p.message} for p in self._cache.problems),
                 *({"where": where, "message": message} for where, message in self._policies.problems.items()),
             ],
-            "watches": [msgspec.to_builtins(watch) for watch in self._source.watches],
+            "watches": [msgspec.to_builtins(watch) for watch in self._cache.watches],
             "repairs": self._happened.counts(Repaired),
             "sessions": await self._sessions(),
             "announced": sorted(self._announcer.announced),
@@ -90,7 +91,7 @@ class Admin:
         return sorted(rows, key=lambda row: (row["namespace"], row["pod"], row["container"]))
 
     def _row(self, allocation: Allocation) -> dict[str, Any]:
-        pod = self._source.pods.get((allocation.namespace, allocation.pod_name))
+        pod = self._cache.table(PODS).get((allocation.namespace, allocation.pod_name))
         state = "dead" if allocation.container_id in self._healer.dead else allocation.state
         return {
             "namespace": allocation.namespace,

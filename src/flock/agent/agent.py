@@ -35,12 +35,13 @@ from flock.agent.verbs import PATIENCE, Verbs
 from flock.core.cni import Request
 from flock.core.errors import Code, FlockError, TryAgain
 from flock.core.happenings import NodeReady
+from flock.edge.cache import Cache
 from flock.edge.deferred_dels import DeferredDels
+from flock.edge.feeder import Feeder
 from flock.edge.http import HttpServer
 from flock.edge.kernel.threads import Kernel
 from flock.edge.rpc import RpcServer
 from flock.edge.servingfile import ServingFile
-from flock.edge.source import Source
 from flock.edge.store import Store
 from flock.edge.supervising import Run, Supervisor
 
@@ -54,10 +55,18 @@ LAST_CALLS = 10.0  # how long calls under way may take when the agent is told to
 
 
 class Agent:
-    def __init__(self, settings: Settings, source: Source, writer: "KubeWriter | None", supervisor: Supervisor) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        cache: Cache,
+        feeder: Feeder,
+        writer: "KubeWriter | None",
+        supervisor: Supervisor,
+    ) -> None:
         self._settings = settings
         self._supervisor = supervisor
-        self._source = source
+        self._cache, self._feeder = cache, feeder
         self._writer = writer
         self._happened = Happened()
         self._readiness = Readiness()
@@ -69,20 +78,21 @@ class Agent:
         self._store_problem = "the state file is not loaded yet"
         self._deferred = DeferredDels(settings.run_dir)
         self._kernel = Kernel(sysctl=settings.sysctl_dir)
-        self._configured = Configured(node=settings.node, source=source, happened=self._happened)
+        self._configured = Configured(cache=cache, happened=self._happened)
         self._aggregates = Aggregates(self._configured)
         self._preparing = Preparing(configured=self._configured, kernel=self._kernel)
         self._routing = Routing(
             configured=self._configured,
             aggregates=self._aggregates,
             preparing=self._preparing,
-            source=source,
+            feeder=feeder,
             happened=self._happened,
             bird_dir=settings.bird_dir,
             run_dir=settings.run_dir,
         )
         self._policies = Policies(
-            source=source,
+            cache=cache,
+            requires_pods=feeder.requires_pods,
             configured=self._configured,
             preparing=self._preparing,
             happened=self._happened,
@@ -95,7 +105,7 @@ class Agent:
         self._healed = False
         self._failed: dict[str, str] = {}
         self._changed = asyncio.Event()
-        self._followed = asyncio.Event()  # the source's changes are taken in
+        self._followed = asyncio.Event()  # the cache's changes are taken in
         self._serving = Serving(self._readiness, ServingFile(settings.run_dir))
         socket = settings.run_dir / "flock.sock"
         self._conflist = Conflist(
@@ -112,7 +122,7 @@ class Agent:
     def _declare_readiness(self) -> None:
         requires, degraded_by = self._readiness.requires, self._readiness.degraded_by
         requires(lambda: self._store_problem)
-        requires(self._source_problem)
+        requires(self._listing_problem)
         requires(lambda: self._configured.missing)
         requires(lambda: self._preparing.problem, pods_suffer=True)
         requires(lambda: "" if self._policies.begun else self._policies.problem)
@@ -131,9 +141,9 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         lock = await alone_in(self._settings.run_dir)
         http = await self._listen()
-        self._source.subscribe(self._changed.set)
+        self._cache.subscribe(self._changed.set)
         await self._routing.reconcile()
-        await self._source.start()
+        await self._feeder.start()
         work = asyncio.create_task(self._work())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -149,7 +159,7 @@ class Agent:
         await self._supervisor.close()
         if http is not None:
             http.close()
-        await self._source.close()
+        await self._feeder.close()
         await self._store.close()
         self._kernel.close()
         os.close(lock)
@@ -175,7 +185,8 @@ class Agent:
             self._settings,
             happened=self._happened,
             readiness=self._readiness,
-            source=self._source,
+            cache=self._cache,
+            feeder=self._feeder,
             configured=self._configured,
             preparing=self._preparing,
             aggregates=self._aggregates,
@@ -200,7 +211,7 @@ class Agent:
         self._rpc.handlers = {**verbs.operations(), **Admin(parts).operations(), "STATUS": self._serving.status}
         runs: dict[str, Run] = {
             "routing": parts.routing.run,
-            "source": self._follow_source,
+            "source": self._follow_cache,
             "preparing": parts.preparing.run,
             "healing": lambda: self._heal(parts),
             "announcing": parts.announcer.run,
@@ -220,7 +231,7 @@ class Agent:
         from flock.agent.events import Events
         from flock.agent.reporting import Reporter
 
-        events = Events(happened=self._happened, source=self._source, writer=self._writer)
+        events = Events(happened=self._happened, cache=self._cache, writer=self._writer)
         return {"reporting": Reporter(parts, self._writer).run, "events": events.run}
 
     async def _load_store(self) -> None:
@@ -254,7 +265,7 @@ class Agent:
                 self._store_problem = f"half-done work of an earlier run cannot be undone: {error}"
                 await asyncio.sleep(RETRY)
 
-    async def _follow_source(self) -> None:
+    async def _follow_cache(self) -> None:
         while True:
             self._changed.clear()
             self._configured.take_in()
@@ -285,7 +296,7 @@ class Agent:
         self._conflist.begin()
 
     async def _next_change(self) -> None:
-        """Of what the source knows; or RETRY later, for what nobody tells."""
+        """Of what is known; or RETRY later, for what nobody tells."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RETRY):
                 await self._followed.wait()
@@ -293,7 +304,7 @@ class Agent:
 
     async def _enforce(self) -> bool:
         """Rules first: a link that is healed may carry packets at once."""
-        if self._configured.config is None or not self._source.complete:
+        if self._configured.config is None or not self._cache.complete:
             return False
         await self._preparing.reconcile()
         if not self._preparing.looked:  # what pods may have depends on the node's own addresses
@@ -327,8 +338,8 @@ class Agent:
 
     # --- readiness ---
 
-    def _source_problem(self) -> str:
-        if self._source.synced:
+    def _listing_problem(self) -> str:
+        if self._cache.synced:
             return ""
-        said = "; ".join(f"{p.where}: {p.message}" for p in self._source.problems)
+        said = "; ".join(f"{p.where}: {p.message}" for p in self._cache.problems)
         return f"the first listing is not complete{': ' + said if said else ''}"

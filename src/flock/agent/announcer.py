@@ -23,11 +23,12 @@ from flock.agent.reconciling import Reconciler
 from flock.core.announcing import Claim, Via, claims, desired, leaving
 from flock.core.errors import KernelRefused
 from flock.core.happenings import Announced, Rerouted, Withdrawn
+from flock.core.kinds import NAMESPACES, NODES, PODS
 from flock.core.rights import Rights
+from flock.edge.cache import Cache
 from flock.edge.kernel.announce import Changes
 from flock.edge.kernel.podlink import packed
 from flock.edge.kernel.threads import Kernel
-from flock.edge.source import Source
 
 log = logging.getLogger("anycast")
 
@@ -45,7 +46,7 @@ class Announcer(Reconciler):
         self,
         *,
         attached: Attached,
-        source: Source,
+        cache: Cache,
         configured: Configured,
         preparing: Preparing,
         kernel: Kernel,
@@ -55,7 +56,7 @@ class Announcer(Reconciler):
     ) -> None:
         super().__init__(log, "could not announce", pauses=(RETRY, RETRY))
         self._attached = attached
-        self._source = source
+        self._cache = cache
         self._configured = configured
         self._preparing = preparing
         self._kernel = kernel
@@ -138,10 +139,10 @@ class Announcer(Reconciler):
 
     def claims(self) -> list[Claim]:
         config, facts = self._configured.config, self._preparing.facts
-        self._rights = Rights(config, facts, self._source.namespaces, before=self._rights)
+        self._rights = Rights(config, facts, self._cache.table(NAMESPACES), before=self._rights)
         return claims(
             self._attached.entries,
-            self._source.pods,
+            self._cache.table(PODS),
             withdrawn=self.withdrawn,
             alive=lambda allocation: self._attached.has_link(allocation.host_interface),
             right=self._rights.of,
@@ -180,7 +181,7 @@ class Announcer(Reconciler):
             return "the node is going down"
         if self._marker.exists():
             return "the node is drained (flockctl undrain restores it)"
-        node, config = self._source.node, self._configured.config
+        node, config = self._cache.own(NODES), self._configured.config
         if node is not None and node.cordoned and config is not None and config.anycast.withdraw_on_cordon:
             return "the node is cordoned"
         return ""
@@ -198,7 +199,7 @@ class Announcer(Reconciler):
     async def leave(self) -> None:
         """The agent stops: withdraw if traffic should go elsewhere, i.e. the node is cordoned or going down."""
         await self._departure.reconcile()
-        node = self._source.node
+        node = self._cache.own(NODES)
         if (node is not None and node.cordoned) or self._departure.begun:
             log.info("withdrawing anycast before stopping")
             self._leaving = True

@@ -14,11 +14,12 @@ from flock.agent.policies import Policies
 from flock.agent.preparing import Preparing
 from flock.agent.rulecheck import rule_differences
 from flock.core.cni import PrevResult, Request, gateway
+from flock.core.kinds import PODS
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
+from flock.edge.cache import Cache
 from flock.edge.kernel.compare import Kind
 from flock.edge.kernel.threads import Kernel
-from flock.edge.source import Source
 
 
 class Checker:
@@ -31,7 +32,8 @@ class Checker:
         healer: Healer,
         kernel: Kernel,
         policies: Policies,
-        source: Source,
+        cache: Cache,
+        requires_pods: bool,
         preparing: Preparing,
     ) -> None:
         self._attached = attached
@@ -40,7 +42,8 @@ class Checker:
         self._healer = healer
         self._kernel = kernel
         self._policies = policies
-        self._source = source
+        self._pods = cache.table(PODS)
+        self._requires_pods = requires_pods
         self._preparing = preparing
 
     async def check(self, known: Allocation, request: Request, prev: PrevResult | None) -> list[str]:
@@ -100,9 +103,9 @@ class Checker:
     def _against_pods(self, allocations: Iterable[Allocation]) -> list[dict[str, str]]:
         rows = []
         for allocation in allocations:
-            pod = self._source.pods.get((allocation.namespace, allocation.pod_name))
+            pod = self._pods.get((allocation.namespace, allocation.pod_name))
             if pod is None:
-                if self._source.requires_pods:
+                if self._requires_pods:
                     rows.append(_row("leak", allocation, "no such pod"))
             elif not pod.may_be(allocation.owner_uid):
                 rows.append(_row("leak", allocation, f"the pod is another one now (uid {pod.metadata.uid})"))

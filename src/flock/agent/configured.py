@@ -5,16 +5,18 @@ from collections.abc import Callable
 from flock.agent.happened import Happened
 from flock.core.configuration import Configuration, Inputs, decide
 from flock.core.happenings import ConfigRefused, ConfigTaken
+from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
 from flock.core.nodeconfig import NodeConfig
 from flock.core.nodeconfig.layers import Effective, FromNode
-from flock.edge.source import Source
+from flock.edge.cache import Cache
 
 
 class Configured:
-    def __init__(self, *, node: str, source: Source, happened: Happened) -> None:
+    def __init__(self, *, cache: Cache, happened: Happened) -> None:
         self._happened = happened
-        self.node = node
-        self._source = source
+        self.node = cache.node
+        self._cache = cache
+        self._reader = cache.reader(NODES, NODE_CONFIGS, TEMPLATES)
         self._believed = Configuration()
         self._seen: Inputs | None = None  # what it follows from
         self._listeners: list[Callable[[], None]] = []
@@ -48,9 +50,12 @@ class Configured:
         self._listeners.append(listener)
 
     def take_in(self) -> None:
-        """Believe what the source says by now.  Cheap when that is what it said before."""
-        source = self._source
-        inputs = Inputs(given=FromNode.of(source.node), templates=tuple(source.templates), own=source.node_config)
+        """Believe what is known by now.  Cheap when nothing of it changed."""
+        if not self._reader.changes():
+            return
+        known = self._cache
+        templates = tuple(known.table(TEMPLATES).values())
+        inputs = Inputs(given=FromNode.of(known.own(NODES)), templates=templates, own=known.own(NODE_CONFIGS))
         if inputs == self._seen:
             return
         self._seen = inputs

@@ -11,9 +11,10 @@ import logging
 from pathlib import Path
 
 from flock.agent.reconciling import Reconciler
+from flock.core.kinds import NODES
 from flock.edge import inotify
+from flock.edge.cache import Cache
 from flock.edge.hostunits import HostUnits
-from flock.edge.source import Source
 
 log = logging.getLogger("agent")
 
@@ -23,9 +24,9 @@ LOOK_AGAIN = 30.0  # the directory of units may be replaced, which ends its noti
 
 
 class Departure(Reconciler):
-    def __init__(self, *, source: Source, units: HostUnits, bird_room: Path) -> None:
+    def __init__(self, *, cache: Cache, units: HostUnits, bird_room: Path) -> None:
         super().__init__(log, "could not tell BIRD")  # then routers keep the routes for a while, no more than that
-        self._source = source
+        self._cache = cache
         self._units = units
         self._mark = bird_room / MARK
         self._notices = inotify.Notices(self.trigger)
@@ -33,7 +34,7 @@ class Departure(Reconciler):
 
     @property
     def begun(self) -> bool:
-        node = self._source.node
+        node = self._cache.own(NODES)
         return self._units.going_down or (node is not None and node.shutting_down)
 
     async def run(self) -> None:

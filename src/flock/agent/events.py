@@ -8,14 +8,15 @@ from typing import Any
 
 from flock.agent.happened import Happened
 from flock.core.happenings import AddFailed, ConfigRefused, Happening, PolicyRefused, Share
+from flock.core.kinds import NODE_CONFIGS, POLICIES
+from flock.edge.cache import Cache
 from flock.edge.kube.writer import KubeWriter
-from flock.edge.source import Source
 
 
 class Events:
-    def __init__(self, *, happened: Happened, source: Source, writer: KubeWriter) -> None:
+    def __init__(self, *, happened: Happened, cache: Cache, writer: KubeWriter) -> None:
         self._happened = happened
-        self._source = source
+        self._cache = cache
         self._writer = writer
         self._read_to = {Share.NODE: 0, Share.PODS: 0}
 
@@ -42,11 +43,11 @@ class Events:
                     message=happening.problem,
                 )
             case ConfigRefused():
-                uid = _uid(self._source.node_config)
+                uid = _uid(self._cache.own(NODE_CONFIGS))
                 await self._writer.config_event(reason="FlockConfigRefused", message=happening.problem, uid=uid)
             case PolicyRefused():
                 namespace, _, name = happening.policy.partition("/")
-                uid = _uid(self._source.network_policies.get((namespace, name)))
+                uid = _uid(self._cache.table(POLICIES).get((namespace, name)))
                 await self._writer.policy_event(namespace=namespace, name=name, uid=uid, message=happening.problem)
 
 

@@ -1,4 +1,4 @@
-"""flock-agent: reads its flags, finds its source of objects, and lives until it is told to stop."""
+"""flock-agent: reads its flags, finds what feeds its cache of objects, and lives until it is told to stop."""
 
 import asyncio
 import logging
@@ -14,7 +14,6 @@ from flock.core.faults import faults
 from flock.edge.cache import Cache
 from flock.edge.feeder import Feeder
 from flock.edge.manifests import ManifestFeeder
-from flock.edge.source import Source
 from flock.edge.supervising import Supervisor
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ async def _main(settings: Settings) -> None:
     loop.set_exception_handler(supervisor.unexpected)
     cache = Cache(node=settings.node)
     feeder, writer = _connect(settings, cache, supervisor)
-    await Agent(settings, Source(cache, feeder), writer, supervisor).run(stop)
+    await Agent(settings, cache=cache, feeder=feeder, writer=writer, supervisor=supervisor).run(stop)
 
 
 def main() -> None:

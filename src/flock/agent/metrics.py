@@ -26,7 +26,7 @@ class Metrics:
 
 
 def told(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
-    source, healer, routing = parts.source, parts.healer, parts.routing
+    cache, healer, routing = parts.cache, parts.healer, parts.routing
     announcer, policies, neighbours = parts.announcer, parts.policies, parts.neighbours
 
     def pools(what: str) -> Samples:
@@ -63,12 +63,12 @@ def told(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
         Metric("flock_store_flushes_total", "counter", "Durable writes.", lambda: parts.store.flushes),
         Metric("flock_heal_passes_total", "counter", "Looks at the kernel.", lambda: healer.runs),
         Metric("flock_repairs_total", "counter", "Repairs of the kernel by kind.", repairs),
-        Metric("flock_source_synced", "gauge", "1 once the first listing is complete.", lambda: source.synced),
-        Metric("flock_source_problems", "gauge", "Objects or watches in trouble.", lambda: len(source.problems)),
+        Metric("flock_source_synced", "gauge", "1 once the first listing is complete.", lambda: cache.synced),
+        Metric("flock_source_problems", "gauge", "Objects or watches in trouble.", lambda: len(cache.problems)),
         Metric("flock_watch_up", "gauge", "1 while this kind of object is watched.",
-               lambda: [({"kind": watch.kind}, float(watch.up)) for watch in source.watches]),
+               lambda: [({"kind": watch.kind}, float(watch.up)) for watch in cache.watches]),
         Metric("flock_watch_heard_seconds", "gauge", "How long ago the API server last said anything about this kind.",
-               lambda: [({"kind": watch.kind}, watch.heard) for watch in source.watches]),
+               lambda: [({"kind": watch.kind}, watch.heard) for watch in cache.watches]),
         Metric("flock_restarts_total", "counter", "Parts of the agent that had to be started again.",
                lambda: [({"part": name}, count) for name, count in supervisor.restarts.items()]),
         Metric("flock_bird_reloads_total", "counter", "Reloads of bird.conf.", lambda: routing.reloads),

@@ -28,9 +28,10 @@ from flock.core.ipam import Ipam
 from flock.core.model import Allocation
 from flock.core.nodeconfig import set_aside
 from flock.edge.bird import room
+from flock.edge.cache import Cache
+from flock.edge.feeder import Feeder
 from flock.edge.hostunits import HostUnits
 from flock.edge.kernel.threads import Kernel
-from flock.edge.source import Source
 from flock.edge.store import Store
 
 
@@ -42,7 +43,8 @@ class Telling(Protocol):
 class Parts:
     happened: Happened
     readiness: Readiness
-    source: Source
+    cache: Cache
+    feeder: Feeder
     configured: Configured
     preparing: Preparing
     aggregates: Aggregates
@@ -72,7 +74,8 @@ def assemble(
     *,
     happened: Happened,
     readiness: Readiness,
-    source: Source,
+    cache: Cache,
+    feeder: Feeder,
     configured: Configured,
     preparing: Preparing,
     aggregates: Aggregates,
@@ -91,7 +94,7 @@ def assemble(
         ipam.set_aside(set_aside(configured.config) if configured.config else ())
 
     spare_granted()
-    learner = Learner(source=source, preparing=preparing, policies=policies)
+    learner = Learner(cache=cache, feeder=feeder, preparing=preparing, policies=policies)
     attachments = Attachments(
         attached=attached,
         learner=learner,
@@ -111,10 +114,10 @@ def assemble(
         happened=happened,
         grace=settings.grace,
     )
-    departure = Departure(source=source, units=HostUnits(settings.units_dir), bird_room=settings.run_dir / room.ROOM)
+    departure = Departure(cache=cache, units=HostUnits(settings.units_dir), bird_room=settings.run_dir / room.ROOM)
     announcer = Announcer(
         attached=attached,
-        source=source,
+        cache=cache,
         configured=configured,
         preparing=preparing,
         kernel=kernel,
@@ -134,7 +137,7 @@ def assemble(
     configured.subscribe(spare_granted)
     neighbours = Neighbours(aggregates)
     triggers: tuple[tuple[Telling, tuple[Reconciler, ...]], ...] = (
-        (source, (departure, announcer, policies)),
+        (cache, (departure, announcer, policies)),
         (configured, (announcer, policies, routing)),
         (preparing, (announcer, policies, routing)),  # the node's own addresses changed
         (aggregates, (healer, routing, neighbours)),
@@ -147,7 +150,8 @@ def assemble(
     return Parts(
         happened=happened,
         readiness=readiness,
-        source=source,
+        cache=cache,
+        feeder=feeder,
         configured=configured,
         preparing=preparing,
         aggregates=aggregates,
@@ -167,7 +171,8 @@ def assemble(
             healer=healer,
             kernel=kernel,
             policies=policies,
-            source=source,
+            cache=cache,
+            requires_pods=feeder.requires_pods,
             preparing=preparing,
         ),
         neighbours=neighbours,

@@ -17,10 +17,12 @@ from flock.core.claims import Named
 from flock.core.cniargs import CniArgs
 from flock.core.embed import Field, Misfit, app_name, embed, image_ref, resolve_ip_algo
 from flock.core.errors import NotGranted, TryAgain
+from flock.core.kinds import NAMESPACES, PODS
 from flock.core.model import NO_MAP, Pod
 from flock.core.nodeconfig import Kind, Limits, right
 from flock.core.podrequest import Address, PodRequest, parse_annotations
-from flock.edge.source import Source
+from flock.edge.cache import Cache
+from flock.edge.feeder import Feeder
 
 log = logging.getLogger("pod")
 
@@ -52,8 +54,8 @@ class PodInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Learner:
-    def __init__(self, *, source: Source, preparing: Preparing, policies: Policies) -> None:
-        self._source = source
+    def __init__(self, *, cache: Cache, feeder: Feeder, preparing: Preparing, policies: Policies) -> None:
+        self._cache, self._feeder = cache, feeder
         self._preparing = preparing
         self._policies = policies
 
@@ -61,7 +63,7 @@ class Learner:
         """Of the newest that is known.
 
         Raises AnnotationError or NotGranted for what the pod's owner can fix, TryAgain for what time may."""
-        self._source.refresh()
+        self._feeder.refresh()
         node = await self._preparing.prepared()
         config, args, annotations = node.config, asked.args, asked.annotations
         pod = await self._find(args, annotations, config.annotations)
@@ -74,7 +76,7 @@ class Learner:
             cidr6=config.cidr6,
             cidr4=config.cidr4,
         )
-        named = _named(request, node=node, labels=_namespace_labels(self._source, args.namespace))
+        named = _named(request, node=node, labels=_namespace_labels(self._cache, args.namespace))
         ip_algo, warnings = resolve_ip_algo(annotations, config.annotations)
         for warning in (*request.warnings, *warnings):
             log.warning("pod=%s/%s %s", args.namespace, args.name, warning)
@@ -95,16 +97,16 @@ class Learner:
         self, args: CniArgs, annotations: Mapping[str, str] | None, node_annotations: Mapping[str, str]
     ) -> Pod | None:
         """The pod object.  Waited for only where something is needed that did not come with the request."""
-        source = self._source
+        requires_pods = self._feeder.requires_pods
         if not args.name:
             return None
-        if annotations is not None and source.requires_pods and not self._policies.undecided(args.namespace):
+        if annotations is not None and requires_pods and not self._policies.undecided(args.namespace):
             fields, _ = resolve_ip_algo(annotations, node_annotations)
             if Field.APP not in fields and Field.IMAGE not in fields:
-                known = source.pods.get((args.namespace, args.name))
+                known = self._cache.table(PODS).get((args.namespace, args.name))
                 return known if known and args.uid in ("", known.metadata.uid) else None  # else a namesake
-        pod = await source.pod(args.namespace, args.name, uid=args.uid)
-        if pod is None and source.requires_pods and annotations is None:
+        pod = await self._feeder.pod(args.namespace, args.name, uid=args.uid)
+        if pod is None and requires_pods and annotations is None:
             told = f"pod {args.namespace}/{args.name} is not known yet"
             raise TryAgain(told, details="the runtime retries by itself")
         return pod
@@ -129,8 +131,8 @@ def _composed(ip_algo: tuple[Field, ...], asked: Asked, pod: Pod | None, request
     return found
 
 
-def _namespace_labels(source: Source, namespace: str) -> Mapping[str, str]:
-    known = source.namespaces.get(namespace)
+def _namespace_labels(cache: Cache, namespace: str) -> Mapping[str, str]:
+    known = cache.table(NAMESPACES).get(("", namespace))
     return known.labels if known else NO_MAP
 
 

@@ -28,6 +28,7 @@ from flock.agent.refusals import Refusals
 from flock.agent.settling import Settling
 from flock.core.errors import FlockError, KernelRefused
 from flock.core.happenings import RulesMadeAnew
+from flock.core.kinds import PODS
 from flock.core.model import NO_MAP, Allocation, Pod
 from flock.core.policy.budget import POD_POLICIES
 from flock.core.policy.compiled import DIRECTIONS, PolicyKey
@@ -37,10 +38,10 @@ from flock.core.policy.numbers import Numbers
 from flock.core.policy.podfacts import local_pod, pod_ports
 from flock.core.policy.render import Ruleset
 from flock.edge.batching import Rounds
+from flock.edge.cache import Cache
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
 from flock.edge.nft.watch import Watch
-from flock.edge.source import Source
 
 log = logging.getLogger("policy")
 
@@ -55,7 +56,8 @@ class Policies(Reconciler):
     def __init__(
         self,
         *,
-        source: Source,
+        cache: Cache,
+        requires_pods: bool,
         configured: Configured,
         preparing: Preparing,
         happened: Happened,
@@ -70,12 +72,13 @@ class Policies(Reconciler):
         self.disturbed = False  # somebody else changed what is in the kernel; it is being made anew
         self.transactions = 0
         self.counted: observe.Counted | None = None  # packets that were dropped
-        self._source = source
+        self._pods = cache.table(PODS)
+        self._requires_pods = requires_pods
         self._attached = attached
         self._happened = happened
         self._refusals = Refusals(happened)
         self._strict, self._antispoofing = strict, antispoofing
-        self._intake = Intake(source.cache, self.index, configured=configured, preparing=preparing, state_dir=state_dir)
+        self._intake = Intake(cache, self.index, configured=configured, preparing=preparing, state_dir=state_dir)
         self._rules: Ruleset | None = None
         self._nft: Nft | None = None
         self._first = asyncio.Event()
@@ -115,10 +118,10 @@ class Policies(Reconciler):
             log.error("could not remove rules pod=%s problem=%s", allocation.pod, error)
 
     def _set_local(self, allocation: Allocation, pod: Pod | None) -> None:
-        known = pod or self._source.pods.get((allocation.namespace, allocation.pod_name))
+        known = pod or self._pods.get((allocation.namespace, allocation.pod_name))
         pod = known if known and known.may_be(allocation.owner_uid) else None  # a namesake's labels are not the pod's
         # Without its object a pod may be anything; a container that need not have one has no labels.
-        unknown = self._source.requires_pods and bool(allocation.pod_name)
+        unknown = self._requires_pods and bool(allocation.pod_name)
         labels = pod.labels if pod else (None if unknown else NO_MAP)
         self.index.set_local(local_pod(allocation, labels=labels, ports=pod_ports(pod) if pod else ()))
 

@@ -15,6 +15,7 @@ from flock import __version__
 from flock.agent.parts import Parts
 from flock.agent.reconciling import Reconciler
 from flock.core.errors import FieldError
+from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
 from flock.core.nodeconfig.layers import FromNode, effective
 from flock.edge.bird.control import BirdError
 from flock.edge.kube.writer import KubeWriter
@@ -36,7 +37,7 @@ class Reporter(Reconciler):
         self._attached = parts.attached
         self._ipam = parts.ipam
         self._routing = parts.routing
-        self._source = parts.source
+        self._cache = parts.cache
         self._policies = parts.policies
         self._since: dict[str, tuple[str, str]] = {}  # condition -> (status, when it became so)
         self._written: tuple[str, dict[str, Any]] = ("", {})  # the object's uid, and what was written to it
@@ -47,10 +48,10 @@ class Reporter(Reconciler):
         return ""
 
     async def _tell_status(self) -> None:
-        own = self._source.node_config
+        own = self._cache.own(NODE_CONFIGS)
         if own is None:
             if self._configured_by_templates():
-                node = self._source.node
+                node = self._cache.own(NODES)
                 await self._writer.make_place(node_uid=node.metadata.uid if node else "")
             return  # the watch tells when there is an object
         with contextlib.suppress(BirdError):
@@ -72,12 +73,13 @@ class Reporter(Reconciler):
 
     def _configured_by_templates(self) -> bool:
         """A NodeConfig that somebody deleted, and that was all there was, is not made anew: its loss is told."""
-        given = FromNode.of(self._source.node)
+        templates = tuple(self._cache.table(TEMPLATES).values())
+        given = FromNode.of(self._cache.own(NODES))
         try:
-            layered = effective(self._configured.node, given=given, templates=self._source.templates, own=None)
+            layered = effective(self._configured.node, given=given, templates=templates, own=None)
         except FieldError:
             return False
-        return layered is not None and self._source.synced
+        return layered is not None and self._cache.synced
 
     def _status(self) -> dict[str, Any]:
         report = self._readiness.report()
@@ -100,7 +102,7 @@ class Reporter(Reconciler):
             ),
             self._condition("AddressesAvailable", not full, "Available", "PoolFull", f"full: {', '.join(full)}"),
         ]
-        generation = (self._source.node_config or {}).get("metadata", {}).get("generation")
+        generation = (self._cache.own(NODE_CONFIGS) or {}).get("metadata", {}).get("generation")
         return {
             **({"observedGeneration": generation} if generation else {}),
             "conditions": conditions,

@@ -30,7 +30,7 @@ from flock.core.happenings import BirdGone, BirdThere, SessionDown, SessionUp
 from flock.core.nodeconfig import PasswordSource
 from flock.edge.bird import conffile, room
 from flock.edge.bird.control import BirdControl, BirdError
-from flock.edge.source import Source
+from flock.edge.feeder import Feeder
 
 log = logging.getLogger("bird")
 
@@ -48,7 +48,7 @@ class Routing(Reconciler):
         configured: Configured,
         aggregates: Aggregates,
         preparing: Preparing,
-        source: Source,
+        feeder: Feeder,
         happened: Happened,
         bird_dir: Path,
         run_dir: Path,
@@ -58,7 +58,7 @@ class Routing(Reconciler):
         self._configured = configured
         self._aggregates = aggregates
         self._preparing = preparing
-        self._source = source
+        self._feeder = feeder
         self._directory = bird_dir
         self._run_dir = run_dir
         self._bird: BirdControl | None = None
@@ -120,7 +120,7 @@ class Routing(Reconciler):
             if isinstance(source, str):
                 secret = _read_password_file(source)
             else:
-                secret = await self._source.secret(source.name, source.key)
+                secret = await self._feeder.secret(source.name, source.key)
             if secret is not None:
                 found[source] = secret.strip("\r\n")
         return found

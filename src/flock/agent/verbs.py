@@ -27,7 +27,7 @@ class Verbs:
         self._happened = parts.happened
         self._attached = parts.attached
         self._attachments = parts.attachments
-        self._source = parts.source
+        self._feeder = parts.feeder
         self._checker = parts.checker
         self._readiness = parts.readiness
         self._deferred = deferred
@@ -39,7 +39,7 @@ class Verbs:
     async def add(self, request: Request) -> dict[str, Any]:
         conf, args = parse_net_conf(request.stdin_data), parse_cni_args(request.args)
         _require(request, "netns", "ifname")
-        if not args.name and self._source.requires_pods:
+        if not args.name and self._feeder.requires_pods:
             raise FieldError(
                 "CNI_ARGS", "K8S_POD_NAMESPACE and K8S_POD_NAME are missing", code=Code.INVALID_ENVIRONMENT
             )

@@ -16,7 +16,7 @@ class Rights:
         self,
         config: NodeConfig | None,
         facts: NodeFacts,
-        namespaces: Mapping[str, Namespace],
+        namespaces: Mapping[tuple[str, str], Namespace],
         *,
         before: "Rights | None" = None,
     ) -> None:
@@ -27,7 +27,7 @@ class Rights:
         self._known: dict[tuple[Kind, str, str], tuple[Mapping[str, str], Right]] = {}
 
     def of(self, allocation: Allocation, kind: Kind, address: str) -> Right:
-        namespace = self._namespaces.get(allocation.namespace)
+        namespace = self._namespaces.get(("", allocation.namespace))
         labels = namespace.labels if namespace else NO_MAP
         key = (kind, address, allocation.namespace)
         known = self._known.get(key) or self._old.get(key)
