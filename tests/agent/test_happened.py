@@ -116,3 +116,26 @@ def test_nobody_waits_for_another_share_beyond_patience_or_the_agents_end() -> N
         await waits(happened, happened.close, {Share.NODE: 0})
 
     asyncio.run(scenario())
+
+
+def test_who_reads_for_ever_does_not_go_round_and_round_when_the_agent_ends() -> None:
+    """Nothing else of the agent would run again, and it would not end."""
+
+    async def scenario() -> None:
+        happened, turns = Happened(), 0
+
+        async def read() -> None:
+            nonlocal turns
+            while turns < 100:
+                await happened.wait({Share.NODE: 0}, None)
+                turns += 1
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        happened.close()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert turns == 0
+        reading.cancel()
+
+    asyncio.run(scenario())

@@ -55,10 +55,11 @@ class Happened:
         return found[::-1], self._last[share] - number - len(found)
 
     async def wait(self, read_to: Mapping[Share, int], patience: float | None) -> None:
-        """Until something happened in one of these shares beyond what was read, or patience or the agent ends."""
+        """Until something happened in one of these shares beyond what was read, or patience or the agent ends.  Who has
+        no end to their patience would only ask again: they wait until they are cancelled."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                while not self._closed and not any(map(self._is_news, read_to.items())):
+                while not (self._closed and patience is not None) and not any(map(self._is_news, read_to.items())):
                     self._news.clear()
                     await self._news.wait()
 
