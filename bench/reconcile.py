@@ -53,7 +53,6 @@ async def _measure(addresses: int, rounds: int, state_dir: Path) -> Passes:
     parts: dict[str, Any] = {"attached": attached, "cache": cache, "kernel": kernel, "happened": Happened()}
     parts |= {"configured": known, "preparing": known, "departure": SimpleNamespace(begun=False)}
     announcer = Announcer(**parts, state_dir=state_dir)
-    announcer.begin()
     passes: Passes = {"all new": [await _timed(announcer)], "nothing changed": [], "one pod changed": []}
     for number in range(rounds):
         passes["nothing changed"].append(await _timed(announcer))

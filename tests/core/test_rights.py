@@ -24,8 +24,8 @@ def config() -> NodeConfig:
     return parse_node_config(raw)
 
 
-def labelled(**labels: str) -> dict[str, Namespace]:
-    return {"dns": Namespace(Metadata(name="dns", labels=labels))}
+def labelled(**labels: str) -> dict[tuple[str, str], Namespace]:
+    return {("", "dns"): Namespace(Metadata(name="dns", labels=labels))}
 
 
 CONFIG = config()

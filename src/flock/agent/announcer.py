@@ -1,6 +1,7 @@
 """Announces anycast and extra addresses while their pods are eligible, by kernel routes alone.
 
-Runs at start, on every change of pods, attachments or configuration, and with each healing pass.  Whoever changes what
+Runs once all pods and links are known (before, what an earlier life announced stays, unless all is withdrawn), on every
+change of pods, attachments or configuration, and with each healing pass.  Whoever changes what
 is announced does so in such a run, alone: draining and leaving too.  BIRD sees the routes come and go within
 milliseconds.
 `drain` withdraws everything on this node until `undrain`, across restarts of the agent.
@@ -64,7 +65,6 @@ class Announcer(Reconciler):
         self._happened = happened
         self._marker = state_dir / DRAINED
         self._leaving = False
-        self._picture_complete = False
         self._withdrawn: dict[bytes, float] = {}  # when, for addresses that are still delivered
         self._leaving_since: dict[Via, float] = {}
         self._rights: Rights | None = None
@@ -72,16 +72,8 @@ class Announcer(Reconciler):
         self._made: dict[str, tuple[Via, ...]] = {}  # what the last run put into the kernel
         self.announced: frozenset[str] = frozenset()
 
-    def begin(self) -> None:
-        """Pods and links are all known now.  Before, what an earlier life announced stays, unless nothing at all is
-        to be announced."""
-        self._picture_complete = True
-        self.trigger()
-
     async def _reconcile(self) -> str:
         """What one pod cannot have keeps no other waiting."""
-        if not self._picture_complete and not self.withdrawn:
-            return ""
         all_claims = self.claims()
         wanted, going = desired(all_claims), self._still_leaving(leaving(all_claims))
         indexes = self._attached.links
@@ -116,7 +108,7 @@ class Announcer(Reconciler):
             if allocation.is_adopted and allocation.host_interface in indexes:
                 for address in (*allocation.anycast, *allocation.addresses):
                     carriers.setdefault(packed(address), []).append(indexes[allocation.host_interface])
-        if carriers and self._picture_complete:
+        if carriers:
             for gone in await self._kernel.remove_originals(carriers):
                 log.info("removed the original's route address=%s", ip_address(gone))
 
@@ -152,8 +144,6 @@ class Announcer(Reconciler):
         """What the last run made and is not there any more, what it could not make, and what is announced for nobody:
         the container it belongs to, empty for none, and words.  What the next run is about to change is not told."""
         async with self._alone:
-            if not self._picture_complete:
-                return []
             present = await self._kernel.announced()
             indexes = self._attached.links
             found = []

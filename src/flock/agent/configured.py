@@ -1,6 +1,6 @@
 """Holds the configuration in force, and tells who follows it.  What is in force, `core/configuration.py` decides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from flock.agent.happened import Happened
 from flock.core.configuration import Configuration, Inputs, decide
@@ -39,6 +39,10 @@ class Configured:
     def missing(self) -> str:
         """Why nothing is in force; empty while something is."""
         return "" if self.config else self.problem or f"no NodeConfig named {self.node}"
+
+    def complaints(self) -> Iterable[str]:
+        """What was written last is not in force, while something else is."""
+        return (self.problem,) if self.config else ()
 
     @property
     def speaks(self) -> bool:

@@ -9,6 +9,7 @@ uninstalled.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from flock.agent.reconciling import Reconciler
@@ -30,51 +31,46 @@ CHANGES = (
 
 
 class Conflist(Reconciler):
-    """`conf_dir` None: there is nothing to keep.  `problem`: why the file is not as it has to be; `failing`: which
+    """`problem`: why the file is not as it has to be; `failing`: which
     chained plugin keeps the node from being ready."""
 
-    def __init__(self, *, conf_dir: Path | None, bin_dir: Path, socket: Path, wait: float) -> None:
+    def __init__(self, conf_dir: Path, bin_dir: Path, *, socket: Path, wait: float) -> None:
         super().__init__(log, "not offered to runtimes", period=LOOK, pauses=(RETRY, RETRY))
         self._conf_dir = conf_dir
         self._bin_dir = bin_dir
         self._socket, self._wait = socket, wait
-        self._begun = asyncio.Event()
         self._notices = inotify.Notices(lambda: self.look_again(SETTLE))
         self._installed = False
         self._asked: tuple[object, Plugins] | None = None
         self.failing = ""
 
-    def begin(self) -> None:
-        """ADD can be served: runtimes may find us."""
-        if self._conf_dir is not None:
-            self._begun.set()
+    def complaints(self) -> Iterable[str]:
+        return self.problem, self.failing
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._begun.wait()
         with contextlib.closing(self._notices):
             await super().run()
 
     async def _reconcile(self) -> str:
-        assert self._conf_dir is not None
         for directory in (self._conf_dir, self._bin_dir):
             self._notices.watch(directory, CHANGES)
         try:
-            written, self.failing = await asyncio.to_thread(self._write, self._conf_dir)
+            written, self.failing = await asyncio.to_thread(self._write)
         except (FlockError, OSError) as error:
             return f"the conflist could not be written: {error}"
         if written:
             log.info("wrote conflist directory=%s", self._conf_dir)
         return ""
 
-    def _write(self, conf_dir: Path) -> tuple[bool, str]:
+    def _write(self) -> tuple[bool, str]:
         here = (self._bin_dir / EXECUTABLE).exists()
         if self._installed and not here:
             return False, ""
         self._installed = here
         plugins = self._plugins()
         text = render_conflist(socket=self._socket, wait=self._wait, plugins_present=plugins)
-        return write_conflist(conf_dir, text), self._failing(plugins)
+        return write_conflist(self._conf_dir, text), self._failing(plugins)
 
     def _plugins(self) -> Plugins:
         """Asked again only if there are others, or one gave no answer."""

@@ -11,7 +11,7 @@ import errno
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Iterable
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.attached import Attached
@@ -19,7 +19,7 @@ from flock.agent.attachments import Attachments
 from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
-from flock.core.errors import FlockError, TryAgain
+from flock.core.errors import FlockError
 from flock.core.happenings import Buried, Repaired
 from flock.core.model import Allocation
 from flock.core.naming import HOST_MAC, is_host_interface
@@ -72,10 +72,10 @@ class Healer(Reconciler):
         """Containers whose link and namespace are gone."""
         return self._dead_since.keys()
 
-    @property
-    def unrecorded_problem(self) -> str:
-        names = ", ".join(self.unrecorded)
-        return f"links of pods that are not on record, and left alone: {names}" if names else ""
+    def complaints(self) -> Iterable[str]:
+        yield self.problem
+        if self.unrecorded:
+            yield f"links of pods that are not on record, and left alone: {', '.join(self.unrecorded)}"
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -100,8 +100,6 @@ class Healer(Reconciler):
 
     async def repair_now(self) -> None:
         """A pass an operator asked for: leftovers go at the first sight."""
-        if not self.looked:
-            raise TryAgain("nothing is repaired before the rules are in force and the kernel was looked at")
         async with self._alone:  # two passes at once would count one sight as two observations
             self._tell(await self._pass(leftovers_after=1))
 

@@ -14,6 +14,7 @@ Not by nft's `ct count`: that walks all of a pod's connections for each new one 
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from flock.agent.attached import Attached
@@ -50,14 +51,12 @@ class ConnectionLimit(Reconciler):
         self._total = 0  # entries at that time
         self._most = 0  # connections of the pod that had opened most of them
 
-    @property
-    def restricted(self) -> str:
-        """Who is, in words."""
-        pods = sorted(self._attached.pod_on(interface) for interface in self.overfull)
-        if not pods:
-            return ""
-        shown = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
-        return f"no further connections for {shown}: opened more than {self._limit()} (spec.limits.connectionsPerPod)"
+    def complaints(self) -> Iterable[str]:
+        """Who is restricted, in words."""
+        if pods := sorted(self._attached.pod_on(interface) for interface in self.overfull):
+            shown = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
+            limit = f"{self._limit()} (spec.limits.connectionsPerPod)"
+            yield f"no further connections for {shown}: opened more than {limit}"
 
     async def _reconcile(self) -> str:
         limit, total = self._limit(), self._read("nf_conntrack_count")

@@ -3,6 +3,7 @@ else, for it changes with its own configuration alone."""
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.reconciling import Reconciler
@@ -20,6 +21,9 @@ class Neighbours(Reconciler):
         super().__init__(log, "could not look at kube-proxy", minor=True, period=LOOK_EVERY, pauses=(LOOK_EVERY,) * 2)
         self.harm = Harm()
         self._aggregates = aggregates
+
+    def complaints(self) -> Iterable[str]:
+        return self.harm.ipvs, self.harm.masquerade
 
     async def _reconcile(self) -> str:
         if not self._aggregates.networks:

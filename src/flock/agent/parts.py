@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,6 +50,7 @@ class Parts:
     aggregates: Aggregates
     ipam: Ipam
     store: Store
+    kernel: Kernel
     attached: Attached
     attachments: Attachments
     policies: Policies
@@ -61,39 +62,53 @@ class Parts:
     neighbours: Neighbours
     connection_limit: ConnectionLimit
 
-    @property
-    def full_pools(self) -> str:
-        """Not a reason to report the node as unable: kubelet would evict the pods that fill it."""
+    def complaints(self) -> Iterable[str]:
+        """What is not as it should be with what runs by nobody's doing.  That a pool is full is no reason to report the
+        node as unable: kubelet would evict the pods that fill it."""
+        yield self.store.last_error
+        yield self.kernel.stuck
         networks = self.configured.config.aggregates if self.configured.config else ()
-        full = [use.cidr for use in self.ipam.use(networks, time.time()) if use.full]
-        return f"no free address in {', '.join(full)}" if full else ""
+        if full := [use.cidr for use in self.ipam.use(networks, time.time()) if use.full]:
+            yield f"no free address in {', '.join(full)}"
 
 
-def assemble(
-    settings: Settings,
-    *,
-    happened: Happened,
-    readiness: Readiness,
-    cache: Cache,
-    feeder: Feeder,
-    configured: Configured,
-    preparing: Preparing,
-    aggregates: Aggregates,
-    store: Store,
-    attached: Attached,
-    kernel: Kernel,
-    policies: Policies,
-    routing: Routing,
-) -> Parts:
-    """Make the rest, and let the parts hear of each other's changes."""
+def assemble(settings: Settings, *, readiness: Readiness, cache: Cache, feeder: Feeder) -> Parts:
+    """Make all of them, and let them hear of each other's changes.  Nothing is begun."""
+    happened = Happened()
+    store = Store(
+        settings.state_dir, node=settings.node, cooldown=settings.cooldown, half_done=settings.run_dir / "pending"
+    )
+    attached = Attached(store)
+    kernel = Kernel(sysctl=settings.sysctl_dir)
+    configured = Configured(cache=cache, happened=happened)
+    aggregates = Aggregates(configured)
+    preparing = Preparing(configured=configured, kernel=kernel)
+    routing = Routing(
+        configured=configured,
+        aggregates=aggregates,
+        preparing=preparing,
+        feeder=feeder,
+        happened=happened,
+        bird_dir=settings.bird_dir,
+        run_dir=settings.run_dir,
+    )
+    policies = Policies(
+        cache=cache,
+        requires_pods=feeder.requires_pods,
+        configured=configured,
+        preparing=preparing,
+        happened=happened,
+        attached=attached,
+        state_dir=settings.state_dir,
+        strict=settings.strict,
+        antispoofing=settings.antispoofing,
+    )
     ipam = Ipam(rng=random.SystemRandom(), cooldown=settings.cooldown)
-    ipam.seed(attached.entries, store.released)
 
     def spare_granted() -> None:
         """Pools give out nothing that the configuration in force keeps for somebody."""
         ipam.set_aside(set_aside(configured.config) if configured.config else ())
 
-    spare_granted()
     learner = Learner(cache=cache, feeder=feeder, preparing=preparing, policies=policies)
     attachments = Attachments(
         attached=attached,
@@ -134,6 +149,7 @@ def assemble(
             healer.trigger()
 
     attached.subscribe(settled)
+    cache.subscribe(configured.take_in)
     configured.subscribe(spare_granted)
     neighbours = Neighbours(aggregates)
     triggers: tuple[tuple[Telling, tuple[Reconciler, ...]], ...] = (
@@ -157,6 +173,7 @@ def assemble(
         aggregates=aggregates,
         ipam=ipam,
         store=store,
+        kernel=kernel,
         attached=attached,
         attachments=attachments,
         policies=policies,

@@ -81,7 +81,6 @@ class Policies(Reconciler):
         self._intake = Intake(cache, self.index, configured=configured, preparing=preparing, state_dir=state_dir)
         self._rules: Ruleset | None = None
         self._nft: Nft | None = None
-        self._first = asyncio.Event()
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
         self._changes = Rounds(self._transact)
         self._drops = HeardDrops(happened, attached.pod_at)
@@ -144,15 +143,11 @@ class Policies(Reconciler):
         """Do policies make it necessary to know the labels of a pod in this namespace?"""
         return any(key[0] == namespace for key in self.index.policies)
 
-    @property
-    def begun(self) -> bool:
-        """Have the rules been in force once?  Before, whatever an earlier life put into force is."""
-        return self.transactions > 0
-
     # --- following the cluster ---
 
     async def begin(self) -> None:
-        """The first full picture is there: take all of it in, and put it into force in one transaction."""
+        """The first full picture is there: take all of it in, and put it into force in one transaction.  What an
+        earlier life put into force stays until then."""
         if self._nft is None:
             watch = Watch(on_change=self._tampered, on_lost=self._look_at_once)
             watch.start()
@@ -165,12 +160,6 @@ class Policies(Reconciler):
         for allocation in self._attached.entries:
             self._set_local(allocation, None)
         await self._in_force()
-        self._first.set()
-
-    async def run(self) -> None:
-        """Until cancelled.  Nothing is done before the rules were in force once."""
-        await self._first.wait()
-        await super().run()
 
     async def _reconcile(self) -> str:
         self._drops.start()
@@ -231,7 +220,7 @@ class Policies(Reconciler):
             await self._change(self._nft.replace(self._rules, self.index.compiled), mends=True)
         else:
             await self._change(self._nft.apply(self._rules.transaction(change)))
-        self.problem = ""
+        self._tell("")
         self.transactions += 1
         self._intake.charge(costs, time.monotonic() - started)
         if (wait := self._intake.next_turn()) is not None:

@@ -1,12 +1,24 @@
-"""Can this node take pods, and if not, why?  One answer for STATUS, flockctl, /readyz and the log."""
+"""Can this node take pods, and if not, why?  One answer for STATUS, flockctl, /readyz and the log.
+
+While the agent starts, the step under way is the reason.  Then it is what is wrong with the parts that every pod needs.
+Nothing is cached, so a report is never stale; whoever waits is woken by what changes.
+"""
 
 import asyncio
-import time
-from collections.abc import Callable
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-from flock.core.errors import TryAgain
+from flock.agent.reconciling import Reconciler
+from flock.core.errors import FlockError, TryAgain
+
+log = logging.getLogger("agent")
+
+RETRY = 1.0  # between attempts at a step that nobody tells the end of: a missing directory, a broken state file
+
+Complaints = Callable[[], Iterable[str]]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -20,31 +32,80 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Readiness:
-    """Parts register what they know; nothing is cached, so a report is never stale."""
-
     def __init__(self) -> None:
-        self._blockers: list[tuple[Callable[[], str], bool]] = []
-        self._limits: list[Callable[[], str]] = []
+        self._step = "the agent is starting"
+        self._required: list[Reconciler] = []
+        self._complaints: list[Complaints] = []
+        self._news = asyncio.Event()
 
-    def requires(self, problem: Callable[[], str], *, pods_suffer: bool = False) -> None:
-        """`problem()` is empty, or says why ADD cannot be served."""
-        self._blockers.append((problem, pods_suffer))
+    # --- the start ---
 
-    def degraded_by(self, problem: Callable[[], str]) -> None:
-        self._limits.append(problem)
+    async def step(self, why: str, attempt: Callable[[], Awaitable[None]]) -> None:
+        """Return once `attempt` succeeds.  It is made again when something changed, or after RETRY.  Until then `why`
+        is why the node is not ready, with what it failed with; a TryAgain has words of its own."""
+        self._step = why
+        while True:
+            try:
+                return await attempt()
+            except TryAgain as later:
+                self._tell(later.msg)
+            except (FlockError, OSError) as error:
+                self._tell(f"{why}: {error}")
+            except Exception as error:  # a mistake of ours may heal as well
+                log.exception("could not start")
+                self._tell(f"{why}: {error!r}")
+            await self._change(RETRY)
+
+    def started(self) -> None:
+        self._step = ""
+        self.look()
+
+    def _tell(self, problem: str) -> None:
+        if problem != self._step:
+            log.warning("not ready reason=%s", problem)
+        self._step = problem
+
+    # --- what else decides ---
+
+    def requires(self, part: Reconciler) -> None:
+        """From now on ADD can be served only while the part has no problem.  Running pods suffer from one as well."""
+        self._required.append(part)
+        part.on_problem = self.look
+
+    def degraded_by(self, *complaints: Complaints) -> None:
+        self._complaints += complaints
 
     def report(self) -> Report:
-        blocking = [(text, suffer) for problem, suffer in self._blockers if (text := problem())]
+        suffering = [part.problem for part in self._required if part.problem]
         return Report(
-            not_ready=tuple(text for text, _ in blocking),
-            degraded=tuple(text for problem in self._limits if (text := problem())),
-            pods_suffer=any(suffer for _, suffer in blocking),
+            not_ready=tuple(dict.fromkeys(filter(None, (self._step, *suffering)))),
+            degraded=tuple(text for complain in self._complaints for text in complain() if text),
+            pods_suffer=bool(suffering),
         )
 
-    async def wait(self, patience: float) -> None:
-        """Return once ADD can be served; TryAgain with the reasons if that takes longer than `patience`."""
-        deadline = time.monotonic() + patience
-        while not_ready := [text for problem, _ in self._blockers if (text := problem())]:
-            if time.monotonic() > deadline:
-                raise TryAgain(f"this node cannot take pods yet: {'; '.join(not_ready)}")
-            await asyncio.sleep(0.02)
+    @property
+    def ready(self) -> bool:
+        """The same in a word, for each ADD."""
+        return not self._step and not any(part.problem for part in self._required)
+
+    # --- waiting ---
+
+    def look(self) -> None:
+        """Something changed on which a step, or an ADD, may wait."""
+        self._news.set()
+
+    async def wait(self, condition: Callable[[], bool], patience: float) -> None:
+        """Return once the condition holds; TryAgain with the reasons if that takes longer than `patience`."""
+        deadline = asyncio.get_running_loop().time() + patience
+        while not condition():
+            remaining = deadline - asyncio.get_running_loop().time()
+            if remaining <= 0:
+                why = "; ".join(self.report().not_ready)
+                raise TryAgain(f"this node cannot take pods yet: {why}")
+            await self._change(remaining)
+
+    async def _change(self, patience: float) -> None:
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._news.wait()

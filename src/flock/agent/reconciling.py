@@ -10,7 +10,7 @@ Its reason is logged once, however often it is met again, and is `problem` for a
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from flock.core.errors import FlockError
 
@@ -41,6 +41,7 @@ class Reconciler(ABC):
         self._alone = asyncio.Lock()  # for whoever changes, or compares, what a run changes
         self._listeners: list[Callable[[], None]] = []
         self.problem = ""
+        self.on_problem: Callable[[], None] = lambda: None  # runs when it has another one, or none any more
         self.runs = 0
 
     @abstractmethod
@@ -54,6 +55,10 @@ class Reconciler(ABC):
     def _notify(self) -> None:
         for listener in self._listeners:
             listener()
+
+    def complaints(self) -> Iterable[str]:
+        """What does not work as it should, for status; empty texts are none."""
+        return () if self.minor else (self.problem,)
 
     def trigger(self) -> None:
         self._triggered.set()
@@ -98,7 +103,9 @@ class Reconciler(ABC):
         """How it went: what failed is tried again, and logged unless it is what failed before."""
         if problem and problem != self.problem:
             self._log.log(logging.INFO if self.minor else logging.ERROR, "%s problem=%s", self._failed, problem)
-        self.problem = problem
+        changed, self.problem = problem != self.problem, problem
+        if changed:
+            self.on_problem()
         if problem:
             self.look_again(self._pause)
         self._pause = min(2 * self._pause, self._pauses[1]) if problem else self._pauses[0]

@@ -70,6 +70,9 @@ class Routing(Reconciler):
         self._full: set[str] = set()  # sessions that passed over routes they were sent
         self.last_seen: list[dict[str, Any]] = []  # the sessions, for whoever cannot wait for BIRD
 
+    def complaints(self) -> Iterable[str]:
+        return self.problem, self.bird_problem if self._configured.speaks else "", self.import_problem
+
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:

@@ -27,7 +27,7 @@ class Serving:
 
     def note(self) -> None:
         """Write down whether pods can be taken now, for the time after this agent."""
-        if self._readiness.report().ready:
+        if self._readiness.ready:
             self._began = True
             self._served.touch()
         elif self._began:

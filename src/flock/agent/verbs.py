@@ -4,6 +4,7 @@ import logging
 import re
 from typing import Any
 
+from flock.agent.desk import PATIENCE
 from flock.agent.parts import Parts
 from flock.agent.podinfo import Asked
 from flock.core.cni import IDENTIFIER, Request, parse_net_conf, render_result
@@ -17,9 +18,6 @@ log = logging.getLogger("cni")
 
 
 IFNAME = re.compile(r"(?!\.{1,2}$)[^\s/:\0]+")
-
-# As long as ADD may wait for a pod to become known: the runtime's own patience is far longer, and most starts are over.
-PATIENCE = 3.0
 
 
 class Verbs:
@@ -43,7 +41,7 @@ class Verbs:
             raise FieldError(
                 "CNI_ARGS", "K8S_POD_NAMESPACE and K8S_POD_NAME are missing", code=Code.INVALID_ENVIRONMENT
             )
-        await self._readiness.wait(PATIENCE)
+        await self._readiness.wait(lambda: self._readiness.ready, PATIENCE)
         self._deferred.forget(request.container_id, request.ifname)
         asked = Asked(
             container_id=request.container_id,

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +33,10 @@ _encoder = msgspec.json.Encoder()
 
 
 class RpcServer:
-    """`handlers` maps an op to its handler, `otherwise` takes every other op (None: it is unknown); both may be
-    replaced at any time, calls under way keep theirs.  `on_call(op, code, seconds)` runs after each call."""
+    """`answer` takes every request.  `on_call(op, code, seconds)` runs after each call."""
 
-    def __init__(
-        self,
-        path: Path,
-        handlers: Mapping[str, Handler],
-        *,
-        otherwise: Handler | None,
-        on_call: Callable[[str, int, float], None],
-    ) -> None:
-        self.handlers = handlers
-        self.otherwise = otherwise
+    def __init__(self, path: Path, *, answer: Handler, on_call: Callable[[str, int, float], None]) -> None:
+        self._answer = answer
         self._on_call = on_call
         self.calls: set[asyncio.Task[None]] = set()
         self.callers = Callers()  # whose request is not there yet
@@ -86,7 +77,7 @@ class RpcServer:
         response, code = await self._call(request)
         reply(_line(response))
         elapsed = time.monotonic() - started
-        self._on_call(request.op if request.op in self.handlers else "UNKNOWN", code, elapsed)
+        self._on_call(request.op, code, elapsed)
         log.log(
             self._level(request.op, response),
             "call op=%s container=%s ifname=%s netns=%s ms=%.1f code=%d%s",
@@ -108,10 +99,7 @@ class RpcServer:
 
     async def _call(self, request: Request) -> tuple[dict[str, Any], int]:
         try:
-            handler = self.handlers.get(request.op) or self.otherwise
-            if handler is None:
-                raise FlockError(f"op: unknown operation {request.op!r}", code=Code.INVALID_ENVIRONMENT)
-            result = await handler(request)
+            result = await self._answer(request)
             return ({} if result is None else {"result": result}), 0
         except FlockError as error:
             failure = error
