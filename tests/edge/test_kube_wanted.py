@@ -13,7 +13,7 @@ from apiserver import ApiServer
 from flock.core.kinds import CLUSTER_PODS, NODE_CONFIGS, PODS, POLICIES
 from flock.edge.cache import Cache
 from flock.edge.kube import feeder as feeding
-from flock.edge.kube import memory, reflector
+from flock.edge.kube import lastknown, reflector
 from flock.edge.kube.feeder import KubeFeeder
 
 Story = Callable[[Cache, KubeFeeder], Awaitable[None]]
@@ -28,8 +28,8 @@ def server() -> Iterator[ApiServer]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflector, "LONGEST_PAUSE", 0.5)
-    monkeypatch.setattr(memory, "RECALL_AFTER", 0.2)
-    monkeypatch.setattr(memory, "SAVE_AFTER", 0.05)
+    monkeypatch.setattr(lastknown, "RECALL_AFTER", 0.2)
+    monkeypatch.setattr(lastknown, "SAVE_AFTER", 0.05)
 
 
 def play(server: ApiServer, directory: Path, story: Story, *, listed: bool = True) -> None:
@@ -216,7 +216,7 @@ def test_a_state_without_configuration_is_no_state_to_live_on(server: ApiServer,
 
     async def story(known: Cache, _: KubeFeeder) -> None:
         await until(lambda: "503" in problems(known), "the trouble")
-        await asyncio.sleep(3 * memory.RECALL_AFTER)
+        await asyncio.sleep(3 * lastknown.RECALL_AFTER)
         assert not known.synced and "last known state" not in problems(known)
 
     play(server, tmp_path, story, listed=False)

@@ -47,8 +47,8 @@ def test_it_is_listed_and_watched_at_the_api_server_and_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(apiserver.KINDS, "/apis/example.org/v2/gadgets", "Gadget")
-    monkeypatch.setattr("flock.edge.kube.memory.RECALL_AFTER", 0.1)
-    monkeypatch.setattr("flock.edge.kube.memory.SAVE_AFTER", 0.1)
+    monkeypatch.setattr("flock.edge.kube.lastknown.RECALL_AFTER", 0.1)
+    monkeypatch.setattr("flock.edge.kube.lastknown.SAVE_AFTER", 0.1)
 
     async def story(server: ApiServer) -> None:
         async with started(server, tmp_path, GADGETS) as (known, _):

@@ -18,7 +18,7 @@ from flock.core.kinds import PODS, Kind
 from flock.core.model import Pod
 from flock.edge.cache import Cache
 from flock.edge.kube.client import KubeClient
-from flock.edge.kube.memory import Memory
+from flock.edge.kube.lastknown import LastKnown
 from flock.edge.kube.reflector import Reflector
 from flock.edge.supervising import Supervisor
 
@@ -41,13 +41,13 @@ class KubeFeeder:
         self._client = client
         self._supervisor = supervisor
         self._namespace = namespace
-        self._memory = Memory(state_dir, cache)
+        self._last_known = LastKnown(state_dir, cache)
         self._reflectors: dict[str, Reflector] = {}
 
     async def start(self) -> None:
         self._cache.subscribe(self._follow)
         self._follow()
-        self._supervisor.keep("memory of the cluster", self._memory.run)
+        self._supervisor.keep("memory of the cluster", self._last_known.run)
 
     def _follow(self) -> None:
         """What is wanted, also since the last change."""
@@ -59,7 +59,7 @@ class KubeFeeder:
 
     def _listed(self, kind: Kind[Any]) -> None:
         self._cache.listed(kind)
-        self._memory.listed(kind)
+        self._last_known.listed(kind)
 
     def _hurry(self) -> None:
         """What is wrong with the server or the way to it concerns all kinds alike, and so does its end."""

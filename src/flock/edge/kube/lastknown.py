@@ -34,7 +34,7 @@ class _Remembered(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class Memory:
+class LastKnown:
     def __init__(self, directory: Path, cache: Cache) -> None:
         self._path = directory / FILE
         self._cache = cache
