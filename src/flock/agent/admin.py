@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 import flock
+from flock.agent.checking import Checker
 from flock.agent.happened import Entry
 from flock.agent.parts import Parts
 from flock.agent.readiness import Readiness
@@ -24,19 +25,8 @@ SHOWN = (Share.NODE, Share.PODS)  # by `happened`; drops, which are many, by the
 
 class Admin:
     def __init__(self, parts: Parts) -> None:
-        self._happened = parts.happened
-        self._readiness = parts.readiness
-        self._configured = parts.configured
-        self._preparing = parts.preparing
-        self._aggregates = parts.aggregates
-        self._cache = parts.cache
-        self._attached = parts.attached
-        self._ipam = parts.ipam
-        self._healer = parts.healer
-        self._checker = parts.checker
-        self._routing = parts.routing
-        self._announcer = parts.announcer
-        self._policies = parts.policies
+        self._parts = parts
+        self._checker = Checker(parts)
 
     def operations(self) -> dict[str, Handler]:
         """All that can be asked for, by the names `flockctl` asks under."""
@@ -57,42 +47,42 @@ class Admin:
         }
 
     async def status(self, _: Request) -> dict[str, Any]:
-        entries = self._attached.entries
+        entries = self._parts.attached.entries
         return {
-            **base_status(self._configured.node, self._readiness),
-            "mtu": self._preparing.mtu,
+            **base_status(self._parts.configured.node, self._parts.readiness),
+            "mtu": self._parts.preparing.mtu,
             "pods": {
                 "committed": sum(a.state == "committed" for a in entries),
                 "pending": sum(a.state == "pending" for a in entries),
-                "dead": len(self._healer.dead),
+                "dead": len(self._parts.healer.dead),
             },
-            "pools": [use._asdict() for use in self._ipam.use(self._aggregates.networks, time.time())],
+            "pools": [use._asdict() for use in self._parts.ipam.use(self._parts.aggregates.networks, time.time())],
             "problems": [
-                *({"where": p.where, "message": p.message} for p in self._cache.problems),
-                *({"where": where, "message": message} for where, message in self._policies.problems.items()),
+                *({"where": p.where, "message": p.message} for p in self._parts.cache.problems),
+                *({"where": where, "message": message} for where, message in self._parts.policies.problems.items()),
             ],
-            "watches": [msgspec.to_builtins(watch) for watch in self._cache.watches],
-            "repairs": self._happened.counts(Repaired),
+            "watches": [msgspec.to_builtins(watch) for watch in self._parts.cache.watches],
+            "repairs": self._parts.happened.counts(Repaired),
             "sessions": await self._sessions(),
-            "announced": sorted(self._announcer.announced),
-            "withdrawn": self._announcer.withdrawn,
-            "policies": len(self._policies.index.policies),
-            "policiesWaiting": self._policies.waiting,
+            "announced": sorted(self._parts.announcer.announced),
+            "withdrawn": self._parts.announcer.withdrawn,
+            "policies": len(self._parts.policies.index.policies),
+            "policiesWaiting": self._parts.policies.waiting,
         }
 
     async def _sessions(self) -> list[dict[str, Any]]:
         try:
-            return await self._routing.peers()
+            return await self._parts.routing.peers()
         except BirdError:
             return []  # `degraded` says so already
 
     async def pods(self, _: Request) -> list[dict[str, Any]]:
-        rows = [self._row(a) for a in self._attached.entries]
+        rows = [self._row(a) for a in self._parts.attached.entries]
         return sorted(rows, key=lambda row: (row["namespace"], row["pod"], row["container"]))
 
     def _row(self, allocation: Allocation) -> dict[str, Any]:
-        pod = self._cache.table(PODS).get((allocation.namespace, allocation.pod_name))
-        state = "dead" if allocation.container_id in self._healer.dead else allocation.state
+        pod = self._parts.cache.table(PODS).get((allocation.namespace, allocation.pod_name))
+        state = "dead" if allocation.container_id in self._parts.healer.dead else allocation.state
         return {
             "namespace": allocation.namespace,
             "pod": allocation.pod_name,
@@ -118,36 +108,36 @@ class Admin:
         return await self.check(request)
 
     async def bgp(self, _: Request) -> list[dict[str, Any]]:
-        return await self._routing.peers()
+        return await self._parts.routing.peers()
 
     async def anycast(self, _: Request) -> list[dict[str, Any]]:
-        return self._announcer.rows()
+        return self._parts.announcer.rows()
 
     async def config(self, _: Request) -> dict[str, Any]:
         """The configuration in force and who said what."""
-        layers = self._configured.layers
+        layers = self._parts.configured.layers
         return {
-            "node": self._configured.node,
-            "problem": self._configured.problem,
+            "node": self._parts.configured.node,
+            "problem": self._parts.configured.problem,
             "spec": layers.raw["spec"] if layers else None,
             "origins": layers.origins if layers else {},
         }
 
     async def policy_why(self, request: Request) -> dict[str, Any]:
         source, destination, port = _parameters(request, "source", "destination", "port/protocol")
-        return self._policies.why(source, destination, port, node_addresses=self._preparing.facts.own)
+        return self._parts.policies.why(source, destination, port, node_addresses=self._parts.preparing.facts.own)
 
     async def policy_show(self, request: Request) -> dict[str, Any]:
         (pod,) = _parameters(request, "pod")
-        return self._policies.show(pod)
+        return self._parts.policies.show(pod)
 
     async def policy_drops(self, request: Request) -> list[dict[str, Any]]:
         """The last ones after a number; `wait` asks to be answered once there is one, or after WAIT."""
         after, *wait = request.args.split("\n")
         number = int(after) if after.isdecimal() else 0
         if wait:
-            await self._happened.wait({Share.DROPS: number}, WAIT)
-        entries, _ = self._happened.after(Share.DROPS, number)
+            await self._parts.happened.wait({Share.DROPS: number}, WAIT)
+        entries, _ = self._parts.happened.after(Share.DROPS, number)
         return [_entry(entry) for entry in entries]
 
     async def happened(self, request: Request) -> dict[str, Any]:
@@ -156,10 +146,10 @@ class Admin:
         told = (int(number) if number.isdecimal() else 0 for number in [*cursor.split("."), "", ""])
         read_to = dict(zip(SHOWN, told, strict=False))
         if wait:
-            await self._happened.wait(read_to, WAIT)
+            await self._parts.happened.wait(read_to, WAIT)
         found, missed = [], 0
         for share, number in read_to.items():
-            entries, more = self._happened.after(share, number)
+            entries, more = self._parts.happened.after(share, number)
             found += entries
             missed += more
             read_to[share] = entries[-1].number if entries else number
@@ -171,11 +161,11 @@ class Admin:
 
     async def drain(self, request: Request) -> list[dict[str, Any]]:
         """Withdraw all anycast of this node until undrained; tells what became of it."""
-        await self._announcer.drain()
+        await self._parts.announcer.drain()
         return await self.anycast(request)
 
     async def undrain(self, request: Request) -> list[dict[str, Any]]:
-        await self._announcer.undrain()
+        await self._parts.announcer.undrain()
         return await self.anycast(request)
 
 

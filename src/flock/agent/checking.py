@@ -6,77 +6,50 @@ Links, routes and neighbours, what is announced, rules, and whether the node for
 from collections.abc import Iterable
 from ipaddress import ip_address, ip_interface
 
-from flock.agent.announcer import Announcer
-from flock.agent.attached import Attached
-from flock.agent.attachments import Attachments
-from flock.agent.healing import Healer
-from flock.agent.policies import Policies
-from flock.agent.preparing import Preparing
+from flock.agent.parts import Parts
 from flock.agent.rulecheck import rule_differences
 from flock.core.cni import PrevResult, Request, gateway
 from flock.core.kinds import PODS
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
-from flock.edge.cache import Cache
 from flock.edge.kernel.compare import Kind
-from flock.edge.kernel.threads import Kernel
 
 
 class Checker:
-    def __init__(
-        self,
-        *,
-        attached: Attached,
-        attachments: Attachments,
-        announcer: Announcer,
-        healer: Healer,
-        kernel: Kernel,
-        policies: Policies,
-        cache: Cache,
-        requires_pods: bool,
-        preparing: Preparing,
-    ) -> None:
-        self._attached = attached
-        self._attachments = attachments
-        self._announcer = announcer
-        self._healer = healer
-        self._kernel = kernel
-        self._policies = policies
-        self._pods = cache.table(PODS)
-        self._requires_pods = requires_pods
-        self._preparing = preparing
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     async def check(self, known: Allocation, request: Request, prev: PrevResult | None) -> list[str]:
         """Every difference, each naming the item; empty if there is none."""
-        found = [f"rules: {what}" for what in await rule_differences(self._policies, known.host_interface)]
+        found = [f"rules: {what}" for what in await rule_differences(self._parts.policies, known.host_interface)]
         if known.ifname != request.ifname:
             found.append(f"interface {request.ifname}: the container is attached as {known.ifname}")
         found += prev_result_differences(known, prev, request)
-        host = [d for d in await self._healer.differences() if d.container_id == known.container_id]
+        host = [d for d in await self._parts.healer.differences() if d.container_id == known.container_id]
         found += [f"{d.kind}: {d.what}" for d in host]
         if not any(d.kind is Kind.LINK_MISSING for d in host):
-            found += await self._kernel.pod_differences(known, request.netns)
+            found += await self._parts.kernel.pod_differences(known, request.netns)
         if known.anycast or known.addresses:
-            found += [what for whose, what in await self._announcer.differences() if whose == known.container_id]
-        return found + await self._preparing.differences()
+            found += [what for whose, what in await self._parts.announcer.differences() if whose == known.container_id]
+        return found + await self._parts.preparing.differences()
 
     async def repair(self) -> None:
         """Everything that can be repaired, at once; what cannot be is for `audit` to tell."""
-        await self._attachments.resolve_pending()
-        await self._preparing.reconcile()
-        await self._healer.repair_now()
-        await self._policies.settled(repaired=True)
-        await self._announcer.reconcile()
+        await self._parts.attachments.resolve_pending()
+        await self._parts.preparing.reconcile()
+        await self._parts.healer.repair_now()
+        await self._parts.policies.settled(repaired=True)
+        await self._parts.announcer.reconcile()
 
     async def audit(self) -> list[dict[str, str]]:
         """Leaks and losses of the whole node, as rows.  Containers that a verb is at work on are left out."""
         rows = []
-        settled = (a for a in self._attached.entries if not self._attached.is_busy(a.container_id))
+        settled = (a for a in self._parts.attached.entries if not self._parts.attached.is_busy(a.container_id))
         by_container = {a.container_id: a for a in settled}
         broken = set()
-        for difference in await self._healer.differences():
+        for difference in await self._parts.healer.differences():
             leak = difference.kind in (Kind.ORPHAN_LINK, Kind.UNRECORDED, Kind.ORPHAN_ROUTE)
-            dead = difference.container_id in self._healer.dead
+            dead = difference.container_id in self._parts.healer.dead
             if difference.kind is Kind.LINK_MISSING:
                 broken.add(difference.container_id)
             rows.append(
@@ -91,21 +64,21 @@ class Checker:
             if allocation.state != "committed":
                 rows.append(_row("leak", allocation, "allocation is pending and nobody works on it"))
             elif allocation.netns and allocation.container_id not in broken:
-                differences = await self._kernel.pod_differences(allocation, allocation.netns)
+                differences = await self._parts.kernel.pod_differences(allocation, allocation.netns)
                 rows += [_row("loss", allocation, item) for item in differences]
-        rows += [_of_node("loss", f"rules: {what}") for what in await rule_differences(self._policies)]
-        for container_id, what in await self._announcer.differences():
+        rows += [_of_node("loss", f"rules: {what}") for what in await rule_differences(self._parts.policies)]
+        for container_id, what in await self._parts.announcer.differences():
             owner = by_container.get(container_id)
             rows.append(_row("loss", owner, what) if owner else _of_node("loss" if container_id else "leak", what))
-        rows += [_of_node("loss", what) for what in await self._preparing.differences()]
+        rows += [_of_node("loss", what) for what in await self._parts.preparing.differences()]
         return rows + self._against_pods(by_container.values())
 
     def _against_pods(self, allocations: Iterable[Allocation]) -> list[dict[str, str]]:
         rows = []
         for allocation in allocations:
-            pod = self._pods.get((allocation.namespace, allocation.pod_name))
+            pod = self._parts.cache.table(PODS).get((allocation.namespace, allocation.pod_name))
             if pod is None:
-                if self._requires_pods:
+                if self._parts.feeder.requires_pods:
                     rows.append(_row("leak", allocation, "no such pod"))
             elif not pod.may_be(allocation.owner_uid):
                 rows.append(_row("leak", allocation, f"the pod is another one now (uid {pod.metadata.uid})"))

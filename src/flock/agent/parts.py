@@ -3,14 +3,12 @@
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.announcer import Announcer
 from flock.agent.attached import Attached
 from flock.agent.attachments import Attachments
-from flock.agent.checking import Checker
 from flock.agent.configured import Configured
 from flock.agent.departure import Departure
 from flock.agent.flags import Settings
@@ -39,28 +37,80 @@ class Telling(Protocol):
     def subscribe(self, listener: Callable[[], None], /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
 class Parts:
-    happened: Happened
-    readiness: Readiness
-    cache: Cache
-    feeder: Feeder
-    configured: Configured
-    preparing: Preparing
-    aggregates: Aggregates
-    ipam: Ipam
-    store: Store
-    kernel: Kernel
-    attached: Attached
-    attachments: Attachments
-    policies: Policies
-    routing: Routing
-    departure: Departure
-    announcer: Announcer
-    healer: Healer
-    checker: Checker
-    neighbours: Neighbours
-    connection_limit: ConnectionLimit
+    """Made one after the other, each of those before it.  Nothing is begun, and nobody hears of anybody yet."""
+
+    def __init__(self, settings: Settings, *, readiness: Readiness, cache: Cache, feeder: Feeder) -> None:
+        self.readiness, self.cache, self.feeder = readiness, cache, feeder
+        self.happened = Happened()
+        self.store = Store(
+            settings.state_dir, node=settings.node, cooldown=settings.cooldown, half_done=settings.run_dir / "pending"
+        )
+        self.ipam = Ipam(rng=random.SystemRandom(), cooldown=settings.cooldown)
+        self.attached = Attached(self.store)
+        self.kernel = Kernel(sysctl=settings.sysctl_dir)
+        self.configured = Configured(cache=cache, happened=self.happened)
+        self.aggregates = Aggregates(self.configured)
+        self.neighbours = Neighbours(self.aggregates)
+        self.preparing = Preparing(configured=self.configured, kernel=self.kernel)
+        self.routing = Routing(
+            configured=self.configured,
+            aggregates=self.aggregates,
+            preparing=self.preparing,
+            feeder=feeder,
+            happened=self.happened,
+            bird_dir=settings.bird_dir,
+            run_dir=settings.run_dir,
+        )
+        self.policies = Policies(
+            cache=cache,
+            requires_pods=feeder.requires_pods,
+            configured=self.configured,
+            preparing=self.preparing,
+            happened=self.happened,
+            attached=self.attached,
+            state_dir=settings.state_dir,
+            strict=settings.strict,
+            antispoofing=settings.antispoofing,
+        )
+        self.connection_limit = ConnectionLimit(
+            attached=self.attached,
+            policies=self.policies,
+            configured=self.configured,
+            sysctl=settings.sysctl_dir,
+            happened=self.happened,
+        )
+        self.attachments = Attachments(
+            attached=self.attached,
+            learner=Learner(cache=cache, feeder=feeder, preparing=self.preparing, policies=self.policies),
+            ipam=self.ipam,
+            kernel=self.kernel,
+            preparing=self.preparing,
+            aggregates=self.aggregates,
+            policies=self.policies,
+            happened=self.happened,
+        )
+        self.healer = Healer(
+            attached=self.attached,
+            attachments=self.attachments,
+            kernel=self.kernel,
+            aggregates=self.aggregates,
+            preparing=self.preparing,
+            happened=self.happened,
+            grace=settings.grace,
+        )
+        units = HostUnits(settings.units_dir)
+        self.departure = Departure(cache=cache, units=units, bird_room=settings.run_dir / room.ROOM)
+        self.announcer = Announcer(
+            attached=self.attached,
+            cache=cache,
+            configured=self.configured,
+            preparing=self.preparing,
+            kernel=self.kernel,
+            departure=self.departure,
+            happened=self.happened,
+            state_dir=settings.state_dir,
+        )
 
     def complaints(self) -> Iterable[str]:
         """What is not as it should be with what runs by nobody's doing.  That a pool is full is no reason to report the
@@ -73,73 +123,13 @@ class Parts:
 
 
 def assemble(settings: Settings, *, readiness: Readiness, cache: Cache, feeder: Feeder) -> Parts:
-    """Make all of them, and let them hear of each other's changes.  Nothing is begun."""
-    happened = Happened()
-    store = Store(
-        settings.state_dir, node=settings.node, cooldown=settings.cooldown, half_done=settings.run_dir / "pending"
-    )
-    attached = Attached(store)
-    kernel = Kernel(sysctl=settings.sysctl_dir)
-    configured = Configured(cache=cache, happened=happened)
-    aggregates = Aggregates(configured)
-    preparing = Preparing(configured=configured, kernel=kernel)
-    routing = Routing(
-        configured=configured,
-        aggregates=aggregates,
-        preparing=preparing,
-        feeder=feeder,
-        happened=happened,
-        bird_dir=settings.bird_dir,
-        run_dir=settings.run_dir,
-    )
-    policies = Policies(
-        cache=cache,
-        requires_pods=feeder.requires_pods,
-        configured=configured,
-        preparing=preparing,
-        happened=happened,
-        attached=attached,
-        state_dir=settings.state_dir,
-        strict=settings.strict,
-        antispoofing=settings.antispoofing,
-    )
-    ipam = Ipam(rng=random.SystemRandom(), cooldown=settings.cooldown)
+    """Make all of them, and let them hear of each other's changes."""
+    parts = Parts(settings, readiness=readiness, cache=cache, feeder=feeder)
+    configured, aggregates, announcer, healer = parts.configured, parts.aggregates, parts.announcer, parts.healer
 
     def spare_granted() -> None:
         """Pools give out nothing that the configuration in force keeps for somebody."""
-        ipam.set_aside(set_aside(configured.config) if configured.config else ())
-
-    learner = Learner(cache=cache, feeder=feeder, preparing=preparing, policies=policies)
-    attachments = Attachments(
-        attached=attached,
-        learner=learner,
-        ipam=ipam,
-        kernel=kernel,
-        preparing=preparing,
-        aggregates=aggregates,
-        policies=policies,
-        happened=happened,
-    )
-    healer = Healer(
-        attached=attached,
-        attachments=attachments,
-        kernel=kernel,
-        aggregates=aggregates,
-        preparing=preparing,
-        happened=happened,
-        grace=settings.grace,
-    )
-    departure = Departure(cache=cache, units=HostUnits(settings.units_dir), bird_room=settings.run_dir / room.ROOM)
-    announcer = Announcer(
-        attached=attached,
-        cache=cache,
-        configured=configured,
-        preparing=preparing,
-        kernel=kernel,
-        departure=departure,
-        happened=happened,
-        state_dir=settings.state_dir,
-    )
+        parts.ipam.set_aside(set_aside(configured.config) if configured.config else ())
 
     def settled(allocation: Allocation) -> None:
         """A pod came or went: announce what it carries, let go of a retired aggregate it was the last in."""
@@ -148,56 +138,18 @@ def assemble(settings: Settings, *, readiness: Readiness, cache: Cache, feeder: 
         if aggregates.retired:
             healer.trigger()
 
-    attached.subscribe(settled)
+    parts.attached.subscribe(settled)
     cache.subscribe(configured.take_in)
     configured.subscribe(spare_granted)
-    neighbours = Neighbours(aggregates)
     triggers: tuple[tuple[Telling, tuple[Reconciler, ...]], ...] = (
-        (cache, (departure, announcer, policies)),
-        (configured, (announcer, policies, routing)),
-        (preparing, (announcer, policies, routing)),  # the node's own addresses changed
-        (aggregates, (healer, routing, neighbours)),
-        (departure, (announcer,)),  # the host's units say so, and no object does
+        (cache, (parts.departure, announcer, parts.policies)),
+        (configured, (announcer, parts.policies, parts.routing)),
+        (parts.preparing, (announcer, parts.policies, parts.routing)),  # the node's own addresses changed
+        (aggregates, (healer, parts.routing, parts.neighbours)),
+        (parts.departure, (announcer,)),  # the host's units say so, and no object does
         (healer, (announcer,)),
     )
     for telling, triggered in triggers:
         for reconciler in triggered:
             telling.subscribe(reconciler.trigger)
-    return Parts(
-        happened=happened,
-        readiness=readiness,
-        cache=cache,
-        feeder=feeder,
-        configured=configured,
-        preparing=preparing,
-        aggregates=aggregates,
-        ipam=ipam,
-        store=store,
-        kernel=kernel,
-        attached=attached,
-        attachments=attachments,
-        policies=policies,
-        routing=routing,
-        departure=departure,
-        announcer=announcer,
-        healer=healer,
-        checker=Checker(
-            attached=attached,
-            attachments=attachments,
-            announcer=announcer,
-            healer=healer,
-            kernel=kernel,
-            policies=policies,
-            cache=cache,
-            requires_pods=feeder.requires_pods,
-            preparing=preparing,
-        ),
-        neighbours=neighbours,
-        connection_limit=ConnectionLimit(
-            attached=attached,
-            policies=policies,
-            configured=configured,
-            sysctl=settings.sysctl_dir,
-            happened=happened,
-        ),
-    )
+    return parts

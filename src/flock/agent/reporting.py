@@ -25,20 +25,13 @@ log = logging.getLogger("report")
 LOOK_EVERY = 5.0
 NUMBERS_EVERY = 60.0
 NUMBERS = ("pools", "pods")  # of a status
+SESSION = {"peer": "peer", "address": "address", "state": "state", "since": "since", "lastError": "last_error"}
 
 
 class Reporter(Reconciler):
     def __init__(self, parts: Parts, writer: KubeWriter) -> None:
         super().__init__(log, "could not report", minor=True, period=LOOK_EVERY, pauses=(LOOK_EVERY, LOOK_EVERY))
-        self._writer = writer
-        self._readiness = parts.readiness
-        self._configured = parts.configured
-        self._aggregates = parts.aggregates
-        self._attached = parts.attached
-        self._ipam = parts.ipam
-        self._routing = parts.routing
-        self._cache = parts.cache
-        self._policies = parts.policies
+        self._parts, self._writer = parts, writer
         self._since: dict[str, tuple[str, str]] = {}  # condition -> (status, when it became so)
         self._written: tuple[str, dict[str, Any]] = ("", {})  # the object's uid, and what was written to it
         self._written_at = 0.0
@@ -48,14 +41,14 @@ class Reporter(Reconciler):
         return ""
 
     async def _tell_status(self) -> None:
-        own = self._cache.own(NODE_CONFIGS)
+        own = self._parts.cache.own(NODE_CONFIGS)
         if own is None:
             if self._configured_by_templates():
-                node = self._cache.own(NODES)
+                node = self._parts.cache.own(NODES)
                 await self._writer.make_place(node_uid=node.metadata.uid if node else "")
             return  # the watch tells when there is an object
         with contextlib.suppress(BirdError):
-            await self._routing.peers()
+            await self._parts.routing.peers()
         status = self._status()
         uid = str(own["metadata"].get("uid", ""))
         if self._is_written(uid, status, observed=own.get("status")):
@@ -73,21 +66,21 @@ class Reporter(Reconciler):
 
     def _configured_by_templates(self) -> bool:
         """A NodeConfig that somebody deleted, and that was all there was, is not made anew: its loss is told."""
-        templates = tuple(self._cache.table(TEMPLATES).values())
-        given = FromNode.of(self._cache.own(NODES))
+        templates = tuple(self._parts.cache.table(TEMPLATES).values())
+        given = FromNode.of(self._parts.cache.own(NODES))
         try:
-            layered = effective(self._configured.node, given=given, templates=templates, own=None)
+            layered = effective(self._parts.configured.node, given=given, templates=templates, own=None)
         except FieldError:
             return False
-        return layered is not None and self._cache.synced
+        return layered is not None and self._parts.cache.synced
 
     def _status(self) -> dict[str, Any]:
-        report = self._readiness.report()
-        sessions = self._routing.last_seen
+        report = self._parts.readiness.report()
+        sessions = self._parts.routing.last_seen
         down = [str(s["peer"]) for s in sessions if not s["up"]]
-        pools = self._ipam.use(self._aggregates.networks, time.time())
+        pools = self._parts.ipam.use(self._parts.aggregates.networks, time.time())
         full = [pool.cidr for pool in pools if pool.full]
-        no_bgp = not self._configured.speaks
+        no_bgp, unenforced = not self._parts.configured.speaks, self._parts.policies.problem
         conditions = [
             self._ready(report.ready, "; ".join(report.not_ready)),
             self._condition(
@@ -95,35 +88,24 @@ class Reporter(Reconciler):
                 no_bgp or (bool(sessions) and not down),
                 "NoSessionsWanted" if no_bgp else "Established",
                 "SessionDown",
-                f"down: {', '.join(down)}" if down else self._routing.bird_problem,
+                f"down: {', '.join(down)}" if down else self._parts.routing.bird_problem,
             ),
-            self._condition(
-                "PolicyEnforced", not self._policies.problem, "InForce", "NotInForce", self._policies.problem
-            ),
+            self._condition("PolicyEnforced", not unenforced, "InForce", "NotInForce", unenforced),
             self._condition("AddressesAvailable", not full, "Available", "PoolFull", f"full: {', '.join(full)}"),
         ]
-        generation = (self._cache.own(NODE_CONFIGS) or {}).get("metadata", {}).get("generation")
+        generation = (self._parts.cache.own(NODE_CONFIGS) or {}).get("metadata", {}).get("generation")
         return {
             **({"observedGeneration": generation} if generation else {}),
             "conditions": conditions,
-            "sessions": [
-                {
-                    "peer": str(s["peer"]),
-                    "address": str(s["address"]),
-                    "state": str(s["state"]),
-                    "since": str(s.get("since", "")),
-                    "lastError": str(s.get("last_error", "")),
-                }
-                for s in sessions
-            ],
+            "sessions": [{key: str(s.get(name, "")) for key, name in SESSION.items()} for s in sessions],
             "pools": [{"cidr": p.cidr, "size": str(p.size), "used": p.used, "cooling": p.cooling} for p in pools],
-            "pods": len(self._attached.entries),
+            "pods": len(self._parts.attached.entries),
             "version": __version__,
         }
 
     def _ready(self, ready: bool, problem: str) -> dict[str, str]:
         """A node that serves by the last good configuration is ready, and says so."""
-        refused = self._configured.problem
+        refused = self._parts.configured.problem
         condition = self._condition("Ready", ready, "LastGoodConfig" if refused else "Serving", "NotReady", problem)
         return condition | {"message": refused} if ready else condition
 

@@ -4,6 +4,7 @@ import logging
 import re
 from typing import Any
 
+from flock.agent.checking import Checker
 from flock.agent.desk import PATIENCE
 from flock.agent.parts import Parts
 from flock.agent.podinfo import Asked
@@ -22,12 +23,8 @@ IFNAME = re.compile(r"(?!\.{1,2}$)[^\s/:\0]+")
 
 class Verbs:
     def __init__(self, parts: Parts, deferred: DeferredDels) -> None:
-        self._happened = parts.happened
-        self._attached = parts.attached
-        self._attachments = parts.attachments
-        self._feeder = parts.feeder
-        self._checker = parts.checker
-        self._readiness = parts.readiness
+        self._parts = parts
+        self._checker = Checker(parts)
         self._deferred = deferred
 
     def operations(self) -> dict[str, Handler]:
@@ -37,11 +34,11 @@ class Verbs:
     async def add(self, request: Request) -> dict[str, Any]:
         conf, args = parse_net_conf(request.stdin_data), parse_cni_args(request.args)
         _require(request, "netns", "ifname")
-        if not args.name and self._feeder.requires_pods:
+        if not args.name and self._parts.feeder.requires_pods:
             raise FieldError(
                 "CNI_ARGS", "K8S_POD_NAMESPACE and K8S_POD_NAME are missing", code=Code.INVALID_ENVIRONMENT
             )
-        await self._readiness.wait(lambda: self._readiness.ready, PATIENCE)
+        await self._parts.readiness.wait(lambda: self._parts.readiness.ready, PATIENCE)
         self._deferred.forget(request.container_id, request.ifname)
         asked = Asked(
             container_id=request.container_id,
@@ -52,21 +49,21 @@ class Verbs:
             annotations=conf.pod_annotations,
         )
         try:
-            allocation = await self._attachments.attach(asked)
+            allocation = await self._parts.attachments.attach(asked)
         except FlockError as error:
-            self._happened.note(_failed(request, args, error))
+            self._parts.happened.note(_failed(request, args, error))
             raise
         return render_result(allocation, version=conf.cni_version, netns=request.netns, dns=conf.dns)
 
     async def delete(self, request: Request) -> None:
         """Needs neither namespace nor arguments nor a usable configuration: the store knows the container."""
         _require(request)
-        await self._attachments.detach(request.container_id, ifname=request.ifname)
+        await self._parts.attachments.detach(request.container_id, ifname=request.ifname)
 
     async def check(self, request: Request) -> None:
         conf = parse_net_conf(request.stdin_data)
         _require(request, "netns", "ifname")
-        known = self._attached.of(request.container_id)
+        known = self._parts.attached.of(request.container_id)
         if known is None or known.state != "committed":
             raise FlockError(f"container {request.container_id} is not attached", code=Code.UNKNOWN_CONTAINER)
         differences = await self._checker.check(known, request, conf.prev_result)
@@ -84,15 +81,15 @@ class Verbs:
             raise FieldError("cni.dev/valid-attachments", "is missing, so nothing was freed")
         valid = {(a.container_id, a.ifname) for a in conf.valid_attachments}
         failures = []
-        for allocation in self._attached.entries:
+        for allocation in self._parts.attached.entries:
             container_id = allocation.container_id
             foreign = bool(allocation.network) and allocation.network != conf.name
             wanted = (container_id, allocation.ifname) in valid
-            if wanted or foreign or self._attached.is_busy(container_id):
+            if wanted or foreign or self._parts.attached.is_busy(container_id):
                 continue
             log.info("collecting container=%s pod=%s", container_id, allocation.pod)
             try:
-                await self._attachments.detach(container_id)
+                await self._parts.attachments.detach(container_id)
             except (FlockError, OSError) as error:
                 failures.append(f"{container_id}: {error}")
         if failures:
