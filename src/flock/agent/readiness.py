@@ -94,6 +94,10 @@ class Readiness:
         """Something changed on which a step, or an ADD, may wait."""
         self._news.set()
 
+    async def until_ready(self, patience: float) -> None:
+        """As `wait`, for an ADD."""
+        await self.wait(lambda: self.ready, patience)
+
     async def wait(self, condition: Callable[[], bool], patience: float) -> None:
         """Return once the condition holds; TryAgain with the reasons if that takes longer than `patience`."""
         deadline = asyncio.get_running_loop().time() + patience

@@ -38,7 +38,7 @@ class Verbs:
             raise FieldError(
                 "CNI_ARGS", "K8S_POD_NAMESPACE and K8S_POD_NAME are missing", code=Code.INVALID_ENVIRONMENT
             )
-        await self._parts.readiness.wait(lambda: self._parts.readiness.ready, PATIENCE)
+        await self._parts.readiness.until_ready(PATIENCE)
         self._deferred.forget(request.container_id, request.ifname)
         asked = Asked(
             container_id=request.container_id,
