@@ -36,7 +36,7 @@ class Readiness:
         self._step = "the agent is starting"
         self._required: list[Reconciler] = []
         self._complaints: list[Complaints] = []
-        self._news = asyncio.Event()
+        self._news = asyncio.Event()  # set by the next change, for whoever looked before it
 
     # --- the start ---
 
@@ -45,6 +45,7 @@ class Readiness:
         is why the node is not ready, with what it failed with; a TryAgain has words of its own."""
         self._step = why
         while True:
+            news = self._news
             try:
                 return await attempt()
             except TryAgain as later:
@@ -52,17 +53,16 @@ class Readiness:
             except (FlockError, OSError) as error:
                 self._tell(f"{why}: {error}")
             except Exception as error:  # a mistake of ours may heal as well
-                log.exception("could not start")
-                self._tell(f"{why}: {error!r}")
-            await self._change(RETRY)
+                self._tell(f"{why}: {error!r}", mistake=error)
+            await _first_of(news, RETRY)
 
     def started(self) -> None:
         self._step = ""
         self.look()
 
-    def _tell(self, problem: str) -> None:
+    def _tell(self, problem: str, *, mistake: Exception | None = None) -> None:
         if problem != self._step:
-            log.warning("not ready reason=%s", problem)
+            log.warning("not ready reason=%s", problem, exc_info=mistake)
         self._step = problem
 
     # --- what else decides ---
@@ -92,7 +92,8 @@ class Readiness:
 
     def look(self) -> None:
         """Something changed on which a step, or an ADD, may wait."""
-        self._news.set()
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     async def until_ready(self, patience: float) -> None:
         """As `wait`, for an ADD."""
@@ -106,10 +107,10 @@ class Readiness:
             if remaining <= 0:
                 why = "; ".join(self.report().not_ready)
                 raise TryAgain(f"this node cannot take pods yet: {why}")
-            await self._change(remaining)
+            await _first_of(self._news, remaining)
 
-    async def _change(self, patience: float) -> None:
-        self._news.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await self._news.wait()
+
+async def _first_of(news: asyncio.Event, patience: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(patience):
+            await news.wait()
