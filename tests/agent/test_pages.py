@@ -1,6 +1,7 @@
 """What `--http` serves: health, readiness, status, and metrics whose number does not grow with pods."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import Node, eventually, run
+from namespaces import within
 
 WHERE = "127.0.0.1:9465"
 FETCH = """
@@ -52,6 +54,19 @@ def test_a_node_without_a_configuration_lives_and_is_not_ready(fresh: Node) -> N
     eventually(lambda: fetch(fresh, "/healthz")[0] == 200, what="the pages")
     status, reasons = fetch(fresh, "/readyz")
     assert status == 503 and "no NodeConfig" in reasons
+
+
+def test_pages_whose_port_is_taken_are_missed_until_it_is_free_and_pods_are_not_kept_waiting(fresh: Node) -> None:
+    host, port = WHERE.split(":")
+    address = (host, int(port))
+    taken = within(f"/run/netns/{fresh.netns}", lambda: socket.create_server(address))
+    with taken:
+        fresh.start("--http", WHERE)
+        (complaint,) = eventually(lambda: fresh.ask("status")["degraded"], what="the pages are missed")
+        assert "--http" in complaint and "in use" in complaint
+        fresh.pod("a")
+    eventually(lambda: fetch(fresh, "/readyz")[0] == 200, what="the pages once the port is free", within=30)
+    eventually(lambda: fresh.ask("status")["degraded"] == [], what="the complaint to end")
 
 
 def test_metrics_count_verbs_and_pools_and_do_not_grow_with_pods(served: Node) -> None:
