@@ -43,6 +43,13 @@ def test_files_that_are_named_exist(path: Path) -> None:
     assert sorted(name for name in found if name not in KNOWN and not name.startswith("linux/")) == []
 
 
+def test_every_room_of_the_agent_and_its_edges_is_on_the_map() -> None:
+    shown = set(re.findall(r"[\w-]+\.py", text(Path("docs/design.md"))))
+    rooms = [path for path in SOURCES if {"agent", "edge"} & {*path.parts} and path.name != "__init__.py"]
+    assert rooms
+    assert [str(path) for path in rooms if path.name not in shown] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_folders_that_are_named_exist(page: Path) -> None:
     found = re.findall(

@@ -1,10 +1,9 @@
 """Announces anycast and extra addresses while their pods are eligible, by kernel routes alone.
 
 Runs once all pods and links are known (before, what an earlier life announced stays, unless all is withdrawn), on every
-change of pods, attachments or configuration, and with each healing pass.  Whoever changes what
-is announced does so in such a run, alone: draining and leaving too.  BIRD sees the routes come and go within
-milliseconds.
-`drain` withdraws everything on this node until `undrain`, across restarts of the agent.
+change of pods, attachments or configuration, and with each healing pass.  Whoever changes what is announced does so in
+such a run, alone: draining and leaving too.  BIRD sees the routes come and go within milliseconds.  `drain` withdraws
+everything on this node until `undrain`, across restarts of the agent.
 """
 
 import asyncio

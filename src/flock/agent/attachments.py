@@ -1,11 +1,11 @@
 """Attaching and detaching containers: the one place that changes who is attached, the address book and pods' links.
 
-Attach:  pick addresses -> mark `pending` -> rules -> link, addresses, routes, up -> `committed` on disk.
-Detach:  mark `pending` -> link deleted -> rules gone -> entry gone from the disk, addresses cooling.
+Attach:  pick addresses -> note `pending` -> rules -> link, addresses, routes, up -> `committed` on disk.
+Detach:  note `pending` -> link deleted -> rules gone -> entry gone from the disk, addresses cooling.
 
 So whatever dies when, a `committed` entry is in the kernel (invariant 5), an address never reaches the kernel before
 it is on record (invariant 1), and what is `pending` is finished or undone by the next ADD, DEL or start (invariant 2).
-A mark outlives the agent and not the machine, and neither does anything of a half-made pod: one flush is enough.
+A note outlives the agent and not the machine, and neither does anything of a half-made pod: one flush is enough.
 Work on one container is serialised by its lock; everything here is safe to repeat (invariant 6).
 """
 

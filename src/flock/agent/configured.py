@@ -57,9 +57,9 @@ class Configured:
         """Believe what is known by now.  Cheap when nothing of it changed."""
         if not self._reader.changes():
             return
-        known = self._cache
-        templates = tuple(known.table(TEMPLATES).values())
-        inputs = Inputs(given=FromNode.of(known.own(NODES)), templates=templates, own=known.own(NODE_CONFIGS))
+        cache = self._cache
+        templates = tuple(cache.table(TEMPLATES).values())
+        inputs = Inputs(given=FromNode.of(cache.own(NODES)), templates=templates, own=cache.own(NODE_CONFIGS))
         if inputs == self._seen:
             return
         self._seen = inputs

@@ -31,8 +31,7 @@ CHANGES = (
 
 
 class Conflist(Reconciler):
-    """`problem`: why the file is not as it has to be; `failing`: which
-    chained plugin keeps the node from being ready."""
+    """`problem`: why the file is not as it has to be; `failing`: which chained plugin keeps a node from being ready."""
 
     def __init__(self, conf_dir: Path, bin_dir: Path, *, socket: Path, wait: float) -> None:
         super().__init__(log, "not offered to runtimes", period=LOOK, pauses=(RETRY, RETRY))

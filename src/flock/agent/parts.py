@@ -1,4 +1,4 @@
-"""What the agent is made of once its store is loaded, in one place for whoever needs to ask around."""
+"""What the agent is made of, in one place for whoever needs to ask around, and who hears of whose changes."""
 
 import random
 import time
@@ -38,7 +38,7 @@ class Telling(Protocol):
 
 
 class Parts:
-    """Made one after the other, each of those before it.  Nothing is begun, and nobody hears of anybody yet."""
+    """Made one after the other, each of those before it.  Nothing is begun."""
 
     def __init__(self, settings: Settings, *, readiness: Readiness, cache: Cache, feeder: Feeder) -> None:
         self.readiness, self.cache, self.feeder = readiness, cache, feeder
@@ -143,7 +143,7 @@ def assemble(settings: Settings, *, readiness: Readiness, cache: Cache, feeder: 
     configured.subscribe(spare_granted)
     triggers: tuple[tuple[Telling, tuple[Reconciler, ...]], ...] = (
         (cache, (parts.departure, announcer, parts.policies)),
-        (configured, (announcer, parts.policies, parts.routing)),
+        (configured, (parts.preparing, announcer, parts.policies, parts.routing)),
         (parts.preparing, (announcer, parts.policies, parts.routing)),  # the node's own addresses changed
         (aggregates, (healer, parts.routing, parts.neighbours)),
         (parts.departure, (announcer,)),  # the host's units say so, and no object does

@@ -39,7 +39,6 @@ class Preparing(Reconciler):
         self._configured = configured
         self._kernel = kernel
         self._prepared: Prepared | None = None
-        configured.subscribe(self.trigger)
 
     @property
     def mtu(self) -> int:

@@ -36,8 +36,8 @@ class Serving:
     async def status(self, request: Request) -> None:
         parse_net_conf(request.stdin_data)
         self.note()
-        limits = self._readiness.report()
-        restarted = not self._began and not limits.pods_suffer and self._served.recently()
-        if limits.not_ready and not restarted:
-            code = Code.LIMITED if limits.pods_suffer else Code.NOT_AVAILABLE
-            raise FlockError("; ".join(limits.not_ready), code=code, details="flockctl status tells more")
+        report = self._readiness.report()
+        restarted = not self._began and not report.pods_suffer and self._served.recently()
+        if report.not_ready and not restarted:
+            code = Code.LIMITED if report.pods_suffer else Code.NOT_AVAILABLE
+            raise FlockError("; ".join(report.not_ready), code=code, details="flockctl status tells more")
