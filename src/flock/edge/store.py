@@ -1,10 +1,9 @@
 """The durable record of who holds which address: <state-dir>/allocations.json, the original's file, version 1.
 
 A change is on disk before its caller goes on.  Callers that come while a flush is under way share the next one
-(`edge/batching.py`).
-Each flush writes `.tmp`, fsyncs it, renames it over the file and fsyncs the directory, so a reader sees the old or
-the new state and nothing between, whatever dies when; if any step fails, memory and file keep the old state and
-every caller of that flush gets the error.
+(`edge/batching.py`).  Each flush writes `.tmp`, fsyncs it, renames it over the file and fsyncs the directory, so a
+reader sees the old or the new state and nothing between, whatever dies when; if any step fails, memory and file keep
+the old state and every caller of that flush gets the error.
 
 Entries are kept as encoded fragments: encoding a thousand of them anew for each ADD would cost more than the
 kernel work.  The directory is locked for the life of the process, because two agents would give addresses twice.

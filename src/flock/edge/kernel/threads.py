@@ -1,9 +1,9 @@
 """The kernel, off the event loop.
 
 A netlink request is worked off inside the send and may wait for a lock that all of the host's network
-configuration shares, so it never runs on the loop.  Two threads, each with sockets of its own: one sets pods up,
-the other does what takes long (deletions, dumps), so that a burst of DELs does not hold up an ADD.  A third forgets
-flows, for which nobody waits.
+configuration shares, so it never runs on the loop.  Two threads, each with sockets of its own: one sets pods up
+and announces, the other does what takes long (deletions, dumps), so that a burst of DELs holds up neither.  A third
+forgets flows, for which nobody waits.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
