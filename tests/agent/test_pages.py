@@ -69,6 +69,17 @@ def test_pages_whose_port_is_taken_are_missed_until_it_is_free_and_pods_are_not_
     eventually(lambda: fresh.ask("status")["degraded"] == [], what="the complaint to end")
 
 
+def test_a_socket_that_cannot_be_opened_is_tried_until_it_can_be_and_the_pages_say_why(fresh: Node) -> None:
+    taken = fresh.run_dir / "flock.sock"
+    taken.mkdir()
+    fresh.start("--http", WHERE, wait=False)
+    eventually(lambda: "the socket cannot be opened yet: " in fetch(fresh, "/readyz")[1], what="the reason")
+    taken.rmdir()
+    eventually(fresh.is_ready, what="everything comes up once the cause is gone")
+    assert not list(fresh.run_dir.glob(".flock.sock*"))
+    fresh.pod("a")
+
+
 def test_metrics_count_verbs_and_pools_and_do_not_grow_with_pods(served: Node) -> None:
     served.pod("a")
     counted(served, "ADD", 1)

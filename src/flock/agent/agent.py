@@ -97,10 +97,10 @@ class Agent:
         # Listen: callers wait for what cannot be answered yet.
         self._deferred.open()
         offer({"STATUS": self._serving.status, "status": self._short_status})
-        await self._rpc.start()
         if settings.http:
             pages = Pages(settings.http, node=settings.node, readiness=self._readiness, metrics=self._metrics)
             self._keep(pages=pages)
+        await step("the socket cannot be opened yet", self._rpc.start)
         await parts.routing.reconcile()  # BIRD can be started
         await self._feeder.start()
 

@@ -45,17 +45,23 @@ class RpcServer:
         self._server: asyncio.AbstractServer | None = None
 
     async def start(self) -> None:
-        """Listen, replacing the socket of an earlier life.  It is 0600 before anybody can connect."""
+        """Listen, replacing the socket of an earlier life.  It is 0600 before anybody can connect.  OSError leaves
+        nothing open: this may be called again."""
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         temporary.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        listener.bind(str(temporary))
-        temporary.chmod(0o600)
+        try:
+            listener.bind(str(temporary))
+            temporary.chmod(0o600)
+            listener.listen(BACKLOG)
+            temporary.rename(self._path)
+        except OSError:
+            listener.close()
+            raise
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: _Connection(self), sock=listener, backlog=AT_ONCE
         )
-        listener.listen(BACKLOG)
-        temporary.rename(self._path)
+        listener.listen(BACKLOG)  # the server has set it to how many it accepts at once
 
     async def stop(self, patience: float) -> None:
         """Accept no more; let calls under way finish.  The socket file stays: callers find nobody and wait."""
