@@ -12,12 +12,12 @@ from flock.agent.drops import HeardDrops
 from flock.agent.happened import Happened
 from flock.core.happenings import Dropped, Share
 from flock.edge.netlink import wire as w
-from flock.edge.nft.drops import NUMBER, PACKET, TOLD, WINDOW, Drop, Drops
+from flock.edge.nft.drops import NUMBER, PACKET, TOLD, WINDOW, Drops
 
 
 def test_who_finds_another_listening_says_so_and_listens_when_that_one_is_gone(ground: Playground) -> None:
     async def scenario() -> None:
-        other = Drops(on_drop=lambda _: None)
+        other = Drops(on_drop=lambda *_: None, pod_at=str)
         shown = HeardDrops(Happened(), str)
         shown.start()
         assert "NFLOG group 133" in shown.problem
@@ -69,16 +69,16 @@ def test_no_more_are_told_in_a_moment_than_the_loop_has_time_for(
 ) -> None:
     now = 100.0
     monkeypatch.setattr("flock.edge.nft.drops.time", SimpleNamespace(monotonic=lambda: now))
-    told: list[Drop] = []
+    told: list[int] = []
     with ground.node.inside():
-        reader = Drops(on_drop=told.append)
+        reader = Drops(on_drop=lambda _, untold: told.append(untold), pod_at=str)
     datagram = b"".join(
         w.message(PACKET, 0, 0, bytes(4) + w.attr(NUMBER, number.to_bytes(4))) for number in range(2 * TOLD)
     )
     reader._take(datagram)
     reader._take(datagram)
-    assert [drop.untold for drop in told] == [0] * TOLD
+    assert told == [0] * TOLD
     now += 2 * WINDOW
     reader._take(w.message(PACKET, 0, 0, bytes(4) + w.attr(NUMBER, (3 * TOLD).to_bytes(4))))
-    assert [drop.untold for drop in told[TOLD:]] == [2 * TOLD]
+    assert told[TOLD:] == [2 * TOLD]
     reader._socket.close()

@@ -9,10 +9,11 @@ from changing import CHANGES, STATE
 from playground import FAMILIES, Playground, addresses, compiled, group, interface, policy, subject
 
 from flock.core.errors import KernelRefused
+from flock.core.happenings import Dropped
 from flock.core.policy.compiled import Change, Peers, Rule
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
-from flock.edge.nft.drops import Drop, Drops
+from flock.edge.nft.drops import Drops
 from flock.edge.nft.watch import Watch
 
 FOREIGN_CHANGES = [
@@ -73,17 +74,17 @@ def test_more_than_there_is_room_for_is_told_as_lost_and_not_as_foreign(
     assert told == ["lost"]
 
 
-def watch_drops(ground: Playground, traffic: object, *, expected: int) -> list[Drop]:
-    async def scenario() -> list[Drop]:
-        seen: list[Drop] = []
+def watch_drops(ground: Playground, traffic: object, *, expected: int) -> list[Dropped]:
+    async def scenario() -> list[Dropped]:
+        seen: list[Dropped] = []
         done = asyncio.Event()
 
-        def on_drop(drop: Drop) -> None:
+        def on_drop(drop: Dropped, _: int) -> None:
             seen.append(drop)
             if len(seen) >= expected:
                 done.set()
 
-        drops = Drops(on_drop=on_drop)
+        drops = Drops(on_drop=on_drop, pod_at=socket.if_indextoname)
         drops.start()
         try:
             await asyncio.get_running_loop().run_in_executor(None, traffic)  # type: ignore[arg-type]
@@ -101,8 +102,6 @@ def test_a_drop_tells_pod_peer_port_and_the_policies_that_isolate(ground: Playgr
     friends = group("app=friend")
     web = policy("web", ingress=[Rule(peers=Peers(groups=(friends,)), any_port=True)])
     ground.load(compiled([subject(1, ingress="web"), subject(2, egress="")], [web], {friends: addresses(2)}))
-    with ground.node.inside():
-        index = {name: socket.if_nametoindex(name) for name in (interface(1), interface(2))}
 
     def traffic() -> None:
         ground.connects(0, 1, family, 8080)
@@ -112,9 +111,9 @@ def test_a_drop_tells_pod_peer_port_and_the_policies_that_isolate(ground: Playgr
     first, last = seen[0], seen[-1]
     assert (first.what, first.policies, first.protocol, first.port) == ("ingress", "default/web", "TCP", 8080)
     assert (first.source, first.destination) == tuple(ground.at(who, family) for who in (0, 1))
-    assert first.interface == index[interface(1)]
+    assert first.pod == interface(1)
     assert (last.what, last.policies, last.protocol, last.port) == ("egress", "undecided", "UDP", 53)
-    assert last.interface == index[interface(2)]
+    assert last.pod == interface(2)
     counted = ground.do(lambda nft: nft.ask(observe.dropped))
     assert counted.ingress >= 1
     assert counted.egress == 1
@@ -135,11 +134,11 @@ def test_a_flood_of_drops_is_counted_in_full_and_told_in_part(ground: Playground
 
 def test_only_one_can_listen(ground: Playground) -> None:
     async def scenario() -> None:
-        drops = Drops(on_drop=lambda _: None)
+        drops = Drops(on_drop=lambda *_: None, pod_at=str)
         drops.start()
         try:
             with pytest.raises(KernelRefused, match="NFLOG group 133"):
-                Drops(on_drop=lambda _: None)
+                Drops(on_drop=lambda *_: None, pod_at=str)
         finally:
             drops.close()
 

@@ -4,15 +4,13 @@ Links, routes and neighbours, what is announced, rules, and whether the node for
 """
 
 from collections.abc import Iterable
-from ipaddress import ip_address, ip_interface
 
 from flock.agent.parts import Parts
 from flock.agent.rulecheck import rule_differences
-from flock.core.cni import PrevResult, Request, gateway
+from flock.core.cni import PrevResult, Request, prev_result_differences
 from flock.core.kinds import PODS
 from flock.core.model import Allocation
-from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
-from flock.edge.kernel.compare import Kind
+from flock.edge.kernel.compare import Difference, Kind
 
 
 class Checker:
@@ -52,25 +50,19 @@ class Checker:
             dead = difference.container_id in self._parts.healer.dead
             if difference.kind is Kind.LINK_MISSING:
                 broken.add(difference.container_id)
-            rows.append(
-                {
-                    "type": "leak" if leak or dead else "loss",
-                    "pod": difference.pod,
-                    "container": difference.container_id,
-                    "item": f"{difference.kind}: {difference.what}" + (" (namespace gone)" if dead else ""),
-                }
-            )
+            item = f"{difference.kind}: {difference.what}" + (" (namespace gone)" if dead else "")
+            rows.append(_row("leak" if leak or dead else "loss", item, difference))
         for allocation in by_container.values():
             if allocation.state != "committed":
-                rows.append(_row("leak", allocation, "allocation is pending and nobody works on it"))
+                rows.append(_row("leak", "allocation is pending and nobody works on it", allocation))
             elif allocation.netns and allocation.container_id not in broken:
                 differences = await self._parts.kernel.pod_differences(allocation, allocation.netns)
-                rows += [_row("loss", allocation, item) for item in differences]
-        rows += [_of_node("loss", f"rules: {what}") for what in await rule_differences(self._parts.policies)]
+                rows += [_row("loss", item, allocation) for item in differences]
+        rows += [_row("loss", f"rules: {what}") for what in await rule_differences(self._parts.policies)]
         for container_id, what in await self._parts.announcer.differences():
             owner = by_container.get(container_id)
-            rows.append(_row("loss", owner, what) if owner else _of_node("loss" if container_id else "leak", what))
-        rows += [_of_node("loss", what) for what in await self._parts.preparing.differences()]
+            rows.append(_row("loss" if container_id else "leak", what, owner))
+        rows += [_row("loss", what) for what in await self._parts.preparing.differences()]
         return rows + self._against_pods(by_container.values())
 
     def _against_pods(self, allocations: Iterable[Allocation]) -> list[dict[str, str]]:
@@ -79,57 +71,12 @@ class Checker:
             pod = self._parts.cache.table(PODS).get((allocation.namespace, allocation.pod_name))
             if pod is None:
                 if self._parts.feeder.requires_pods:
-                    rows.append(_row("leak", allocation, "no such pod"))
+                    rows.append(_row("leak", "no such pod", allocation))
             elif not pod.may_be(allocation.owner_uid):
-                rows.append(_row("leak", allocation, f"the pod is another one now (uid {pod.metadata.uid})"))
+                rows.append(_row("leak", f"the pod is another one now (uid {pod.metadata.uid})", allocation))
         return rows
 
 
-def _row(kind: str, allocation: Allocation, item: str) -> dict[str, str]:
-    return {"type": kind, "pod": allocation.pod, "container": allocation.container_id, "item": item}
-
-
-def _of_node(kind: str, item: str) -> dict[str, str]:
-    return {"type": kind, "pod": "", "container": "", "item": item}
-
-
-def prev_result_differences(known: Allocation, prev: PrevResult | None, request: Request) -> list[str]:
-    """What the runtime remembers and we do not.  What prevResult leaves out is no difference."""
-    if prev is None:
-        return []
-    found = []
-    interfaces = prev.interfaces or ()
-    names = {request.ifname: known.mac, known.host_interface: format_mac(HOST_MAC) if known.mac else ""}
-    for interface in interfaces:
-        mac = names.get(interface.name)
-        if interface.name == request.ifname and interface.sandbox and interface.sandbox != request.netns:
-            found.append(f"prevResult interface {interface.name}: sandbox {interface.sandbox}, not {request.netns}")
-        if mac and interface.mac and interface.mac.lower() != mac:
-            found.append(f"prevResult interface {interface.name}: MAC {interface.mac}, expected {mac}")
-    defaults = {"::/0": known.ip6 and GATEWAY6, "0.0.0.0/0": known.ip4 and GATEWAY4}
-    for route in prev.routes or ():
-        expected = defaults.get(route.dst)
-        if expected and route.gw and not _same_address(route.gw, expected):
-            found.append(f"prevResult route {route.dst} via {route.gw}: expected via {expected}")
-    held = set(known.held)
-    for entry in prev.ips or ():
-        index = entry.interface
-        if index is not None and 0 <= index < len(interfaces) and interfaces[index].name != request.ifname:
-            continue  # another plugin of the chain
-        try:
-            address = str(ip_interface(entry.address).ip)
-        except ValueError:
-            found.append(f"prevResult address {entry.address!r}: not an address")
-            continue
-        if address not in held:
-            found.append(f"prevResult address {address}: not allocated to this container")
-        elif entry.gateway and not _same_address(entry.gateway, gateway(address)):
-            found.append(f"prevResult gateway {entry.gateway} of {address}: expected {gateway(address)}")
-    return found
-
-
-def _same_address(one: str, other: str) -> bool:
-    try:
-        return ip_address(one) == ip_address(other)
-    except ValueError:
-        return False
+def _row(kind: str, item: str, of: Allocation | Difference | None = None) -> dict[str, str]:
+    """Of nothing in particular: the node's."""
+    return {"type": kind, "pod": of.pod if of else "", "container": of.container_id if of else "", "item": item}

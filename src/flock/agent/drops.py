@@ -6,18 +6,16 @@ from collections.abc import Callable
 from flock.agent.happened import Happened
 from flock.core.errors import FlockError
 from flock.core.happenings import Dropped
-from flock.edge.nft.drops import Drop, Drops
+from flock.edge.nft.drops import Drops
 
 log = logging.getLogger("policy")
 
 
 class HeardDrops:
-    """`pod_behind` names the pod behind an interface, given by its index."""
-
-    def __init__(self, happened: Happened, pod_behind: Callable[[int], str]) -> None:
+    def __init__(self, happened: Happened, pod_at: Callable[[int], str]) -> None:
         self.problem = ""  # why nothing is heard
         self._happened = happened
-        self._pod_behind = pod_behind
+        self._pod_at = pod_at
         self._listener: Drops | None = None
 
     def start(self) -> None:
@@ -25,7 +23,7 @@ class HeardDrops:
         if self._listener is not None:
             return
         try:
-            self._listener = Drops(on_drop=self._on_drop)
+            self._listener = Drops(on_drop=self._note, pod_at=self._pod_at)
             self._listener.start()
             self.problem = ""
         except (FlockError, OSError) as error:  # enforcement does not depend on it
@@ -33,15 +31,5 @@ class HeardDrops:
                 log.warning("drops are not shown problem=%s", error)
             self.problem = str(error)
 
-    def _on_drop(self, drop: Drop) -> None:
-        """The pod may be gone when somebody asks: it is named at once."""
-        dropped = Dropped(
-            what=drop.what,
-            pod=self._pod_behind(drop.interface),
-            source=drop.source,
-            destination=drop.destination,
-            protocol=drop.protocol,
-            port=drop.port,
-            policies=drop.policies,
-        )
-        self._happened.note(dropped, untold=drop.untold)
+    def _note(self, dropped: Dropped, untold: int) -> None:
+        self._happened.note(dropped, untold=untold)

@@ -5,6 +5,7 @@ The executable passes environment and standard input through unread; they are un
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address, ip_interface
 from typing import Any
 
 import msgspec
@@ -153,3 +154,45 @@ def gateway(address: str) -> str:
 
 def render_error(error: FlockError, *, version: str) -> dict[str, Any]:
     return {"cniVersion": version, "code": int(error.code), "msg": error.msg, "details": error.details}
+
+
+def prev_result_differences(known: Allocation, prev: PrevResult | None, request: Request) -> list[str]:
+    """What the runtime remembers and we do not.  What prevResult leaves out is no difference."""
+    if prev is None:
+        return []
+    found = []
+    interfaces = prev.interfaces or ()
+    names = {request.ifname: known.mac, known.host_interface: format_mac(HOST_MAC) if known.mac else ""}
+    for interface in interfaces:
+        mac = names.get(interface.name)
+        if interface.name == request.ifname and interface.sandbox and interface.sandbox != request.netns:
+            found.append(f"prevResult interface {interface.name}: sandbox {interface.sandbox}, not {request.netns}")
+        if mac and interface.mac and interface.mac.lower() != mac:
+            found.append(f"prevResult interface {interface.name}: MAC {interface.mac}, expected {mac}")
+    defaults = {"::/0": known.ip6 and GATEWAY6, "0.0.0.0/0": known.ip4 and GATEWAY4}
+    for route in prev.routes or ():
+        expected = defaults.get(route.dst)
+        if expected and route.gw and not _same_address(route.gw, expected):
+            found.append(f"prevResult route {route.dst} via {route.gw}: expected via {expected}")
+    held = set(known.held)
+    for entry in prev.ips or ():
+        index = entry.interface
+        if index is not None and 0 <= index < len(interfaces) and interfaces[index].name != request.ifname:
+            continue  # another plugin of the chain
+        try:
+            address = str(ip_interface(entry.address).ip)
+        except ValueError:
+            found.append(f"prevResult address {entry.address!r}: not an address")
+            continue
+        if address not in held:
+            found.append(f"prevResult address {address}: not allocated to this container")
+        elif entry.gateway and not _same_address(entry.gateway, gateway(address)):
+            found.append(f"prevResult gateway {entry.gateway} of {address}: expected {gateway(address)}")
+    return found
+
+
+def _same_address(one: str, other: str) -> bool:
+    try:
+        return ip_address(one) == ip_address(other)
+    except ValueError:
+        return False

@@ -9,11 +9,10 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
-
-import msgspec
+from collections.abc import Callable, Mapping
 
 from flock.core.errors import KernelRefused
+from flock.core.happenings import Dropped
 from flock.core.policy.dropping import NFLOG_GROUP
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
@@ -27,42 +26,24 @@ COPY = 96  # bytes: an IPv6 header with extensions and the ports
 ROOM, SOON = (
     65536,
     1,
-)  # what the kernel hands over at once: as many bytes, or what came in as many hundredths of a second
+)  # what the kernel hands over at once: so many bytes, or what came in so many hundredths of a second
 TOLD, WINDOW = 100, 0.1  # at most so many in so many seconds: 2 % of a core, 1.5 ms at a time
 ETHERTYPE_ARP = 0x0806
 PROTOCOLS = {1: "ICMP", 6: "TCP", 17: "UDP", 58: "ICMPv6", 132: "SCTP"}
 EXTENSIONS = (0, 43, 60)  # IPv6 headers that come before the protocol's and tell their own length
 
 
-class Drop(msgspec.Struct, frozen=True, kw_only=True):
-    """`what` and `policies` as in `core/happenings.py`.  Interfaces are indexes, 0 where there is none; the pod is
-    behind `outdev` for ingress and for what the node sends, else `indev`.  `untold` is how many came before it and were
-    passed over."""
-
-    what: str
-    policies: str
-    indev: int
-    outdev: int
-    protocol: str
-    source: str = ""
-    destination: str = ""
-    port: int = 0
-    untold: int = 0
-
-    @property
-    def interface(self) -> int:
-        return self.outdev if self.what == "ingress" or not self.indev else self.indev
-
-
 class Drops(Listener):
-    """`on_drop` is called on the loop, at most TOLD times in a WINDOW, and must be quick."""
+    """`on_drop` is called on the loop, at most TOLD times in a WINDOW, and must be quick: with a drop, and how many came
+    before it and were passed over.  `pod_at` names the pod behind an interface, given by its index, at once: it may be
+    gone when somebody asks."""
 
     gather = 0.02
 
-    def __init__(self, *, on_drop: Callable[[Drop], None], group: int = NFLOG_GROUP) -> None:
+    def __init__(self, *, on_drop: Callable[[Dropped, int], None], pod_at: Callable[[int], str]) -> None:
         """KernelRefused if somebody else listens to the group."""
         self._on_drop = on_drop
-        self._group = group
+        self._pod_at = pod_at
         self._next = 0  # number of the drop that is told next, if none is passed over
         self._since, self._told = 0.0, 0  # this window's
         super().__init__()
@@ -85,11 +66,11 @@ class Drops(Listener):
         return made
 
     def _configure(self, made: socket.socket, attribute: bytes) -> None:
-        made.send(w.message(CONFIG, w.NLM_F_ACK, 1, struct.pack(">BBH", 0, 0, self._group) + attribute))
+        made.send(w.message(CONFIG, w.NLM_F_ACK, 1, struct.pack(">BBH", 0, 0, NFLOG_GROUP) + attribute))
         for kind, _, _, body in w.messages(made.recv(65536)):
             number = -struct.unpack_from("=i", body)[0] if kind == w.NLMSG_ERROR else 0
             if number:
-                raise KernelRefused(f"listen to NFLOG group {self._group}: {os.strerror(number)}", errno=number)
+                raise KernelRefused(f"listen to NFLOG group {NFLOG_GROUP}: {os.strerror(number)}", errno=number)
 
     def _take(self, data: bytes) -> None:
         now = time.monotonic()
@@ -100,32 +81,30 @@ class Drops(Listener):
                 return  # the next one that is told has a number that says how many were not
             if kind == PACKET:
                 self._told += 1
-                number, drop = decode(body, since=self._next)
-                self._next = number + 1
-                self._on_drop(drop)
+                attributes = w.attrs(body, 4)
+                number = int.from_bytes(attributes.get(NUMBER, b""), "big")
+                untold, self._next = number - self._next & 0xFFFFFFFF, number + 1
+                self._on_drop(_decode(attributes, self._pod_at), untold)
 
     def _missed(self) -> None:
         """The kernel counts them all."""
 
 
-def decode(body: bytes, *, since: int) -> tuple[int, Drop]:
-    """A drop and its number; those from `since` on that are missing are untold."""
-    a = w.attrs(body, 4)
-    number = int.from_bytes(a.get(NUMBER, b""), "big")
+def _decode(a: Mapping[int, bytes], pod_at: Callable[[int], str]) -> Dropped:
+    """The pod is behind where the packet goes for ingress and for what the node sends, else where it came from."""
     _, what, *policies = w.as_text(a.get(PREFIX, b"flock ?")).split(" ", 2)
     (ethertype,) = struct.unpack_from(">H", a.get(PACKET_HEADER, bytes(2)))
     packet = a.get(PAYLOAD, b"")
     protocol, source, destination, port = _arp(packet) if ethertype == ETHERTYPE_ARP else _ip(packet)
-    return number, Drop(
+    interface = OUTDEV if what == "ingress" or INDEV not in a else INDEV
+    return Dropped(
         what=what,
-        policies=policies[0] if policies else "",
-        indev=int.from_bytes(a.get(INDEV, b""), "big"),
-        outdev=int.from_bytes(a.get(OUTDEV, b""), "big"),
-        protocol=protocol,
+        pod=pod_at(int.from_bytes(a.get(interface, b""), "big")),
         source=source,
         destination=destination,
+        protocol=protocol,
         port=port,
-        untold=number - since & 0xFFFFFFFF,
+        policies=policies[0] if policies else "",
     )
 
 
