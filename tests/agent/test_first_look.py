@@ -121,6 +121,7 @@ def test_a_prefix_whose_blackhole_is_refused_keeps_no_pod_waiting() -> None:
             aggregates=Aggregates(configured),
             preparing=preparing,
             happened=Happened(),
+            grace=0.0,
         )
         await healer.reconcile()
         assert "add a route" in kernel.applied, "the pod's route is repaired"

@@ -33,10 +33,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str
 
 
-def _text(given: str) -> str:
-    return given
-
-
 def _path(given: str) -> Path | None:
     return Path(given) if given else None
 
@@ -72,11 +68,11 @@ def _level(given: str) -> str:
 
 # Name, what it takes, default, how it is read (ValueError says what is wrong), what it is for.
 FLAGS: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
-    ("--node", "NAME", "", _text, "this node's name, as in the Node and NodeConfig objects"),
+    ("--node", "NAME", "", str, "this node's name, as in the Node and NodeConfig objects"),
     ("--manifests", "DIR", "", _path, "read objects from a directory of manifests"),
     ("--kubeconfig", "FILE", "", _path, "reach the Kubernetes API as this file says"),
-    ("--apiserver", "URL", "", _text, "the API server, instead of the in-cluster address"),
-    ("--namespace", "NAME", "flock-system", _text, "the agent's namespace, where Secrets are"),
+    ("--apiserver", "URL", "", str, "the API server, instead of the in-cluster address"),
+    ("--namespace", "NAME", "flock-system", str, "the agent's namespace, where Secrets are"),
     ("--state-dir", "DIR", "/var/lib/flock", Path, "where allocations.json lives; must exist"),
     ("--run-dir", "DIR", "/run/flock", Path, "where the sockets live"),
     ("--bird-dir", "DIR", "/etc/flock/bird", Path, "where bird.conf lives"),
@@ -88,6 +84,7 @@ FLAGS: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
     ("--cni-wait", "SECONDS", "30", _seconds, "the conflist's `wait` for an agent that is away"),
     ("--strict", "on|off", "off", _switch, "on: every new deny cuts established connections too"),
     ("--antispoofing", "on|off", "on", _switch, "off: pods may send from any address"),
+    # Kubelet cleans up its old sandboxes within minutes of a boot; whatever is still there then was forgotten.
     ("--grace", "SECONDS", "600", _seconds, "seconds until a vanished pod's addresses are freed"),
     ("--cooldown", "SECONDS", "120", _seconds, "seconds a released address rests"),
     ("--log-level", "LEVEL", "info", _level, "debug, info, warning or error"),

@@ -34,8 +34,6 @@ log = logging.getLogger("heal")
 
 PERIOD = 30.0  # bounds what no event tells: replaced routes, and events lost in an overrun
 SPACING = 1.0  # between passes that events ask for: a flood of them costs one pass a second
-# Kubelet cleans up its old sandboxes within minutes of a boot; whatever is still there then was forgotten.
-GRACE = 600.0
 ORPHAN_OBSERVATIONS = 2
 GONE = (errno.ENODEV, errno.ESRCH)  # what a repair is for may have gone meanwhile
 
@@ -50,7 +48,7 @@ class Healer(Reconciler):
         aggregates: Aggregates,
         preparing: Preparing,
         happened: Happened,
-        grace: float = GRACE,
+        grace: float,
     ) -> None:
         super().__init__(log, "healing failed", period=PERIOD, spacing=SPACING)
         self._attached = attached

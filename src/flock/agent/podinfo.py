@@ -76,7 +76,8 @@ class Learner:
             cidr6=config.cidr6,
             cidr4=config.cidr4,
         )
-        named = _named(request, node=node, labels=_namespace_labels(self._cache, args.namespace))
+        namespace = self._cache.table(NAMESPACES).get(("", args.namespace))
+        named = _named(request, node=node, labels=namespace.labels if namespace else NO_MAP)
         ip_algo, warnings = resolve_ip_algo(annotations, config.annotations)
         for warning in (*request.warnings, *warnings):
             log.warning("pod=%s/%s %s", args.namespace, args.name, warning)
@@ -129,11 +130,6 @@ def _composed(ip_algo: tuple[Field, ...], asked: Asked, pod: Pod | None, request
         else:
             found[pool] = base
     return found
-
-
-def _namespace_labels(cache: Cache, namespace: str) -> Mapping[str, str]:
-    known = cache.table(NAMESPACES).get(("", namespace))
-    return known.labels if known else NO_MAP
 
 
 def _named(request: PodRequest, *, node: Prepared, labels: Mapping[str, str]) -> tuple[Named, ...]:

@@ -37,24 +37,20 @@ class Reporter(Reconciler):
         self._written_at = 0.0
 
     async def _reconcile(self) -> str:
-        await self._tell_status()
-        return ""
-
-    async def _tell_status(self) -> None:
         own = self._parts.cache.own(NODE_CONFIGS)
         if own is None:
             if self._configured_by_templates():
                 node = self._parts.cache.own(NODES)
                 await self._writer.make_place(node_uid=node.metadata.uid if node else "")
-            return  # the watch tells when there is an object
+            return ""  # the watch tells when there is an object
         with contextlib.suppress(BirdError):
             await self._parts.routing.peers()
         status = self._status()
         uid = str(own["metadata"].get("uid", ""))
-        if self._is_written(uid, status, observed=own.get("status")):
-            return
-        await self._writer.status(status)
-        self._written, self._written_at = (uid, status), time.monotonic()
+        if not self._is_written(uid, status, observed=own.get("status")):
+            await self._writer.status(status)
+            self._written, self._written_at = (uid, status), time.monotonic()
+        return ""
 
     def _is_written(self, uid: str, status: dict[str, Any], *, observed: Any) -> bool:
         same_object, before = self._written[0] == uid, self._written[1]

@@ -50,24 +50,23 @@ def add_commands(subparsers: Any) -> None:
 
     pod_verbs = verbs.add_parser("pod", help="pods").add_subparsers(required=True, metavar="VERB")
     _add_pod(verb("add", _pod_add, "attach a pod by the CNI executable", of=pod_verbs))
-    for name, run, text in (
-        ("ready", _ready, "make a pod ready"),
-        ("unready", _unready, "make a pod not ready"),
-        ("delete", _delete, "delete a pod as the kubelet does: terminating, then DEL"),
-    ):
-        verb(name, run, text).add_argument("pod", metavar="[NAMESPACE/]NAME")
-    for name, run, text in (
-        ("cut", _cut, "let nothing pass a link, unnoticed by its ends"),
-        ("mend", _mend, "let a link pass again"),
-    ):
-        verb(name, run, text).add_argument("link", metavar="LINK", help="such as n1-r1, n1-lan or r1-client")
-    for name, run, text in (
-        ("kill", _kill, "silence a node, then end its processes"),
-        ("revive", _revive, "bring a killed node back"),
-        ("cordon", _cordon, "mark a node as cordoned"),
-        ("uncordon", _uncordon, "take the mark away"),
-    ):
-        verb(name, run, text).add_argument("node", metavar="NODE")
+
+    def change(name: str, apply: Callable[[Lab, str], object], text: str, *, of: str, help: str | None = None) -> None:
+        """A verb that changes one thing of the lab, and has nothing to print."""
+        parser = verb(name, lambda arguments: _changed(_lab(arguments), arguments.what, apply), text)
+        parser.add_argument("what", metavar=of, help=help)
+
+    pod, link = "[NAMESPACE/]NAME", "such as n1-r1, n1-lan or r1-client"
+    change("ready", lambda lab, name: lab.pods.set_ready(name, True), "make a pod ready", of=pod)
+    change("unready", lambda lab, name: lab.pods.set_ready(name, False), "make a pod not ready", of=pod)
+    deleted = "delete a pod as the kubelet does: terminating, then DEL"
+    change("delete", lambda lab, name: lab.pods.delete(name), deleted, of=pod)
+    change("cut", Lab.cut, "let nothing pass a link, unnoticed by its ends", of="LINK", help=link)
+    change("mend", Lab.mend, "let a link pass again", of="LINK", help=link)
+    change("kill", Lab.kill, "silence a node, then end its processes", of="NODE")
+    change("revive", Lab.revive, "bring a killed node back", of="NODE")
+    change("cordon", lambda lab, node: lab.cordon(node, True), "mark a node as cordoned", of="NODE")
+    change("uncordon", lambda lab, node: lab.cordon(node, False), "take the mark away", of="NODE")
     apply = verb("apply", _apply, "copy manifests into the lab's cluster: policies, namespaces, NodeConfigs")
     apply.add_argument("files", nargs="+", type=Path, metavar="FILE")
     reach = verb("ping", _ping, "ping from A to B, over both families")
@@ -153,48 +152,8 @@ def _pod_add(arguments: Arguments) -> int:
     return 0
 
 
-def _ready(arguments: Arguments) -> int:
-    _lab(arguments).pods.set_ready(arguments.pod, True)
-    return 0
-
-
-def _unready(arguments: Arguments) -> int:
-    _lab(arguments).pods.set_ready(arguments.pod, False)
-    return 0
-
-
-def _delete(arguments: Arguments) -> int:
-    _lab(arguments).pods.delete(arguments.pod)
-    return 0
-
-
-def _cut(arguments: Arguments) -> int:
-    _lab(arguments).cut(arguments.link)
-    return 0
-
-
-def _mend(arguments: Arguments) -> int:
-    _lab(arguments).mend(arguments.link)
-    return 0
-
-
-def _kill(arguments: Arguments) -> int:
-    _lab(arguments).kill(arguments.node)
-    return 0
-
-
-def _revive(arguments: Arguments) -> int:
-    _lab(arguments).revive(arguments.node)
-    return 0
-
-
-def _cordon(arguments: Arguments) -> int:
-    _lab(arguments).cordon(arguments.node, True)
-    return 0
-
-
-def _uncordon(arguments: Arguments) -> int:
-    _lab(arguments).cordon(arguments.node, False)
+def _changed(lab: Lab, what: str, apply: Callable[[Lab, str], object]) -> int:
+    apply(lab, what)
     return 0
 
 

@@ -23,10 +23,7 @@ CONFIG_COMMAND, CONFIG_MODE, CONFIG_ROOM, CONFIG_TIMEOUT, CONFIG_THRESHOLD, CONF
 BIND, COPY_PACKET, NUMBERED = 1, 2, 1
 PACKET_HEADER, INDEV, OUTDEV, PAYLOAD, PREFIX, NUMBER = 1, 4, 5, 9, 10, 12
 COPY = 96  # bytes: an IPv6 header with extensions and the ports
-ROOM, SOON = (
-    65536,
-    1,
-)  # what the kernel hands over at once: so many bytes, or what came in so many hundredths of a second
+ROOM, SOON = 65536, 1  # the kernel hands over so many bytes at once, or what came in so many hundredths of a second
 TOLD, WINDOW = 100, 0.1  # at most so many in so many seconds: 2 % of a core, 1.5 ms at a time
 ETHERTYPE_ARP = 0x0806
 PROTOCOLS = {1: "ICMP", 6: "TCP", 17: "UDP", 58: "ICMPv6", 132: "SCTP"}
@@ -34,9 +31,9 @@ EXTENSIONS = (0, 43, 60)  # IPv6 headers that come before the protocol's and tel
 
 
 class Drops(Listener):
-    """`on_drop` is called on the loop, at most TOLD times in a WINDOW, and must be quick: with a drop, and how many came
-    before it and were passed over.  `pod_at` names the pod behind an interface, given by its index, at once: it may be
-    gone when somebody asks."""
+    """`on_drop` is called on the loop, at most TOLD times in a WINDOW, and must be quick: with a drop, and how many
+    were passed over before it.  `pod_at` names the pod behind an interface, given by its index, at once: it may be gone
+    when somebody asks."""
 
     gather = 0.02
 
