@@ -6,7 +6,7 @@ Checks that concern one value are in `values`; the ones here see a whole mapping
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from itertools import combinations
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from flock.core.errors import FieldError
 from flock.core.model import PREFIX
@@ -81,11 +81,8 @@ def _node_config(metadata: Section, spec: Section) -> NodeConfig | None:
     for peer in bgp.peers if bgp else ():
         if any(peer.address in aggregate for aggregate in aggregates):
             spec.problem("bgp.peers", f"{peer.address} lies inside this node's own aggregates")
-    families: list[Family] = []
-    if cidr6:
-        families.append("ipv6")
-    if cidr4:
-        families.append("ipv4")
+    own: tuple[tuple[Family, object], ...] = (("ipv6", cidr6), ("ipv4", cidr4))
+    families = tuple(family for family, cidrs in own if cidrs)
     if name is None:
         return None
     return NodeConfig(
@@ -98,7 +95,7 @@ def _node_config(metadata: Section, spec: Section) -> NodeConfig | None:
         mtu=spec.value("mtu", v.integer(1280 if cidr6 else 576, 65535), None),
         router_id=spec.value("routerID", v.router_id, None),
         bgp=bgp,
-        ospf=spec.section("ospf", OSPF, lambda section: _ospf(section, default_families=tuple(families))),
+        ospf=spec.section("ospf", OSPF, lambda section: _ospf(section, default_families=families)),
         anycast=spec.section("anycast", Anycast, _anycast) or Anycast(),
         addresses=spec.section("addresses", Addresses, lambda s: Addresses(allowed=_allowed(s))) or Addresses(),
         limits=spec.section("limits", Limits, _limits) or Limits(),
@@ -279,12 +276,11 @@ def _ospf_interface(section: Section) -> OSPFInterface | None:
 
 
 def _authentication(section: Section) -> Authentication:
-    names = ("md5", "hmac-sha1", "hmac-sha256", "hmac-sha384", "hmac-sha512")
     password_file, password_secret_ref = _password(section)
     if not section.has("passwordFile") and not section.has("passwordSecretRef"):
         section.problem("passwordFile", "is required, or passwordSecretRef")
     return Authentication(
-        algorithm=cast(OSPFAlgorithm, section.value("algorithm", v.choice(*names), "hmac-sha256")),
+        algorithm=cast(OSPFAlgorithm, section.value("algorithm", v.choice(*get_args(OSPFAlgorithm)), "hmac-sha256")),
         key_id=section.value("keyID", v.integer(1, 255), 1),
         password_file=password_file,
         password_secret_ref=password_secret_ref,

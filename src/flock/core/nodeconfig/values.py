@@ -204,21 +204,17 @@ def prefix(value: Any) -> Network:
 
 
 def aggregate6(value: Any) -> IPv6Network:
-    network = prefix(value)
-    if not isinstance(network, IPv6Network):
-        raise ValueError(f"{network} is not IPv6")
-    return _aggregate(network, longest=126)
+    return _aggregate(prefix(value), IPv6Network, longest=126)
 
 
 def aggregate4(value: Any) -> IPv4Network:
-    network = prefix(value)
-    if not isinstance(network, IPv4Network):
-        raise ValueError(f"{network} is not IPv4")
     # Network, gateway and broadcast are never given to a pod: less than four addresses hold none.
-    return _aggregate(network, longest=30)
+    return _aggregate(prefix(value), IPv4Network, longest=30)
 
 
-def _aggregate(network: N, *, longest: int) -> N:
+def _aggregate(network: Network, family: type[N], *, longest: int) -> N:
+    if not isinstance(network, family):
+        raise ValueError(f"{network} is not IPv{6 if network.version == 4 else 4}")
     kind = reserved_overlap(network)
     if kind is not None:
         raise ValueError(f"{network} overlaps {kind}")
