@@ -8,7 +8,7 @@ ready for JSON; `str()` of them is for people.
 
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -124,29 +124,18 @@ def evaluate(
     )
 
 
-class _Packet:
-    def __init__(
-        self,
-        compiled: Compiled,
-        source: Party,
-        destination: Party,
-        protocol: str,
-        port: int | None,
-        node_addresses: Collection[Address],
-    ) -> None:
-        self._compiled = compiled
-        self._ends: dict[Direction, tuple[Party, Party]] = {
-            "egress": (source, destination),  # whose policies, and who is the peer
-            "ingress": (destination, source),
-        }
-        self._destination = destination
-        self._protocol = protocol
-        self._port = port
-        self._node_addresses = node_addresses
+class _Packet(NamedTuple):
+    compiled: Compiled
+    source: Party
+    destination: Party
+    protocol: str
+    port: int | None
+    node_addresses: Collection[Address]
 
     def finding(self, direction: Direction) -> Finding:
-        own, other = self._ends[direction]
-        subject = self._compiled.subjects.get(own.interface)
+        ends = (self.source, self.destination)
+        own, other = ends if direction == "egress" else ends[::-1]  # whose policies, and who is the peer
+        subject = self.compiled.subjects.get(own.interface)
         if subject is None:
             why = "is on another node, which decides" if own.pod else "is no pod"
             return Finding(direction=direction, outcome="not decided here", reasons=(f"{own} {why}",))
@@ -155,7 +144,7 @@ class _Packet:
             return Finding(direction=direction, outcome="not isolated")
         names = tuple(map(policy_text, isolating))
         passing = "a pod reaches itself" if own.interface == other.interface else ""
-        if ip_address(other.address) in self._node_addresses:
+        if ip_address(other.address) in self.node_addresses:
             passing = "a pod and its own node reach each other"
         if passing:
             return Finding(direction=direction, outcome="allowed", isolated_by=names, reasons=(passing,))
@@ -168,8 +157,8 @@ class _Packet:
         names = tuple(map(policy_text, isolating))
         reasons = []
         for key in isolating:
-            rules = self._compiled.policies[key].rules(direction) or ()
-            if closed := self._compiled.policies[key].closed:
+            rules = self.compiled.policies[key].rules(direction) or ()
+            if closed := self.compiled.policies[key].closed:
                 reasons.append(f"{policy_text(key)}: is refused, so it isolates and allows nothing: {closed}")
             elif not rules:
                 reasons.append(f"{policy_text(key)}: has no {direction} rules")
@@ -188,28 +177,28 @@ class _Packet:
             return f"{peer} is not among {peers_text(rule.peers)}"
         if rule.any_port or self._numbered(rule) or self._named(rule, direction):
             return ""
-        if self._port is None:
-            return f"{self._protocol} passes only rules without ports, this one has {ports_text(rule)}"
-        return f"{self._port}/{self._protocol} is not among {ports_text(rule)}"
+        if self.port is None:
+            return f"{self.protocol} passes only rules without ports, this one has {ports_text(rule)}"
+        return f"{self.port}/{self.protocol} is not among {ports_text(rule)}"
 
     def _means(self, rule: Rule, peer: Address) -> bool:
         return (
             rule.peers.anywhere
-            or any(peer in self._compiled.groups[group] for group in rule.peers.groups)
+            or any(peer in self.compiled.groups[group] for group in rule.peers.groups)
             or any(peer in block for block in rule.peers.blocks)
         )
 
     def _numbered(self, rule: Rule) -> bool:
-        return self._port is not None and any(
-            ports.protocol == self._protocol and ports.first <= self._port <= ports.last for ports in rule.ports
+        return self.port is not None and any(
+            ports.protocol == self.protocol and ports.first <= self.port <= ports.last for ports in rule.ports
         )
 
     def _named(self, rule: Rule, direction: Direction) -> bool:
-        if self._port is None:
+        if self.port is None:
             return False
         for group, named in named_audiences(rule, direction):
-            at = self._destination.interface if group is None else ip_address(self._destination.address)
-            if named.protocol == self._protocol and (at, self._port) in self._compiled.named[group, named]:
+            at = self.destination.interface if group is None else ip_address(self.destination.address)
+            if named.protocol == self.protocol and (at, self.port) in self.compiled.named[group, named]:
                 return True
         return False
 
