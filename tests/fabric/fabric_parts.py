@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -132,9 +133,18 @@ def node_birdc(lab: Lab, node: str, command: str) -> str:
     return birdc(lab.host(node), lab.node(node).run_dir / "bird.ctl", command)
 
 
-def up_since(lab: Lab, node: str) -> dict[str, str]:
-    """When BIRD's sessions came up: the same text means that they never went down."""
-    return {row["peer"]: row["since"] for row in told(lab, node, "bgp") if row["up"]}
+class Moment(datetime):
+    """As BIRD tells it, who reckons it anew for each answer: a second more or less is the same moment."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, datetime) and abs(self - other) <= timedelta(seconds=1)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def up_since(lab: Lab, node: str) -> dict[str, Moment]:
+    """When BIRD's sessions came up: the same moment means that they never went down."""
+    return {row["peer"]: Moment.fromisoformat(row["since"]) for row in told(lab, node, "bgp") if row["up"]}
 
 
 def told(lab: Lab, node: str, op: str) -> Any:

@@ -67,6 +67,7 @@ class Routing(Reconciler):
         self.bird_problem = "BIRD was not reached yet"
         self.reloads = 0
         self.import_problem = ""
+        self._sessions: list[Session] = []  # as told last
         self._full: set[str] = set()  # sessions that passed over routes they were sent
         self.last_seen: list[dict[str, Any]] = []  # the sessions, for whoever cannot wait for BIRD
 
@@ -182,7 +183,8 @@ class Routing(Reconciler):
         """What BIRD says now; BirdError if it is not there."""
         if self._bird is None:
             raise BirdError(self.bird_problem)
-        return sessions(await self._bird.command("show protocols all"))
+        self._sessions = sessions(await self._bird.command("show protocols all"), self._sessions)
+        return self._sessions
 
     async def peers(self) -> list[dict[str, Any]]:
         """Sessions, named as the NodeConfig names them, and peers that BIRD does not know."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -47,8 +48,8 @@ def protocol_names(reply: Reply) -> frozenset[str]:
     return frozenset(head[1] for head in heads if head)
 
 
-def sessions(reply: Reply) -> list[Session]:
-    """BGP and OSPF protocols, from `show protocols all`."""
+def sessions(reply: Reply, before: Iterable[Session] = ()) -> list[Session]:
+    """BGP and OSPF protocols, from `show protocols all`; `before`: what was told last."""
     found: list[Session] = []
     head: re.Match[str] | None = None
     details: list[str] = []
@@ -59,7 +60,20 @@ def sessions(reply: Reply) -> list[Session]:
             head, details = _HEAD.fullmatch(text.strip()), []
         else:
             details += text.splitlines()
-    return found
+    known = {session.name: session for session in before}
+    return [_steady(session, known.get(session.name)) for session in found]
+
+
+def _steady(now: Session, before: Session | None) -> Session:
+    """BIRD reckons times anew for each answer, and is a millisecond off now and then: no news."""
+    if before is None or (before.up, before.since) == (now.up, now.since):
+        return now
+    try:
+        moved = datetime.fromisoformat(now.since) - datetime.fromisoformat(before.since)
+    except ValueError:  # the time alone, as a BIRD with another configuration tells it
+        return now
+    is_same = now.up == before.up and abs(moved) <= timedelta(seconds=1)
+    return msgspec.structs.replace(now, since=before.since) if is_same else now
 
 
 def _session(head: re.Match[str], details: Iterable[str]) -> Session:
@@ -86,7 +100,7 @@ def _session(head: re.Match[str], details: Iterable[str]) -> Session:
         kind=head[2],
         up=up and (head[2] != "BGP" or shown == "Established"),
         state=shown,
-        since=head[5],
+        since=head[5].partition(".")[0],
         neighbour=fields.get("Neighbor address", ""),
         imported=imported,
         exported=exported,
