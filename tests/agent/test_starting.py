@@ -100,7 +100,7 @@ def state_directory_away(earlier: Earlier) -> Iterator[None]:
 @contextmanager
 def nothing_undone(earlier: Earlier) -> Iterator[None]:
     (earlier.node.run_dir / "deferred" / "old:eth0").touch()  # a DEL that found no agent
-    earlier.start(fault="del.pending=EIO@1-12")
+    earlier.start(fault="del.pending=EIO@1-24")
     yield
 
 
@@ -144,7 +144,7 @@ def nft_missing(earlier: Earlier) -> Iterator[None]:
 
 @contextmanager
 def look_refused(earlier: Earlier) -> Iterator[None]:
-    earlier.start(fault="kernel.look=EIO@2-15")
+    earlier.start(fault="kernel.look=EIO@2-24")
     yield
 
 

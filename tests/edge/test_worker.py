@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from flock.core.errors import TryAgain
 from flock.edge.worker import Worker
 from looping import looped
 
@@ -98,3 +99,11 @@ def test_an_end_of_the_loop_before_the_work_is_done_ends_no_thread() -> None:
     go_on.set()
     worker.close()
     assert done.is_set()
+
+
+@looped
+async def test_what_is_handed_over_after_the_end_fails_rather_than_wait_for_ever() -> None:
+    worker = Worker("test")
+    worker.close()
+    with pytest.raises(TryAgain):
+        await worker.run(int)

@@ -15,8 +15,17 @@ PLACES = 4 * AT_ONCE
 class Callers:
     def __init__(self) -> None:
         self._taken: dict[Caller, None] = {}  # in the order in which they came
+        self._closed = False
+
+    def close(self) -> None:
+        """Nobody is heard any more, also who has come already and not said what it wants."""
+        self._closed = True
+        for caller in list(self._taken):
+            caller.dismiss()
 
     def enter(self, caller: "Caller") -> None:
+        if self._closed:
+            caller.dismiss()
         if len(self._taken) >= PLACES:
             longest = next(iter(self._taken))
             del self._taken[longest]

@@ -64,9 +64,11 @@ class RpcServer:
         listener.listen(BACKLOG)  # the server has set it to how many it accepts at once
 
     async def stop(self, patience: float) -> None:
-        """Accept no more; let calls under way finish.  The socket file stays: callers find nobody and wait."""
+        """Accept no more; let calls under way finish.  The socket file stays: callers find nobody and wait, and so does
+        whoever has connected and was not heard yet."""
         if self._server is not None:
             self._server.close()
+        self.callers.close()
         if self.calls:
             await asyncio.wait(self.calls, timeout=patience)
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
+from flock.core.errors import TryAgain
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -24,6 +26,7 @@ class Worker:
     def __init__(self, name: str) -> None:
         self.name = name
         self._since = 0.0  # when the piece under way began; 0: there is none
+        self._closed = False
         self._pieces: SimpleQueue[_Piece | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -31,7 +34,10 @@ class Worker:
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
         """Work that was handed over is done, whoever gives up waiting."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._pieces.put((work, args, kwargs, done))
+        if self._closed:
+            done.set_exception(TryAgain("the agent is ending"))
+        else:
+            self._pieces.put((work, args, kwargs, done))
         return done
 
     @property
@@ -41,7 +47,8 @@ class Worker:
         return time.monotonic() - since if since else 0.0
 
     def close(self) -> None:
-        """Once everything handed over is done."""
+        """Once everything handed over is done.  What is handed over later fails: nobody waits for it for ever."""
+        self._closed = True
         self._pieces.put(None)
         self._thread.join()
 
