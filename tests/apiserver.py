@@ -107,7 +107,7 @@ class ApiServer:
             server, self._server = self._server, None
             server.shutdown()
             server.server_close()
-            server.hang_up()
+            server.hang_up(server.connections)
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
@@ -118,9 +118,9 @@ class ApiServer:
             self.start()
 
     def hang_up(self) -> None:
-        """End all connections, and go on listening."""
+        """End all watches, and go on listening: whoever waits for an answer gets it."""
         assert self._server is not None
-        self._server.hang_up()
+        self._server.hang_up(self._server.watches)
 
     def _inside(self) -> contextlib.AbstractContextManager[None]:
         if self._namespace is None:
@@ -234,23 +234,25 @@ class _Server(socketserver.ThreadingTCPServer):
     def __init__(self, address: tuple[str, int], api: ApiServer) -> None:
         self.api = api
         self.ended = threading.Event()
-        self._connections: set[socket.socket] = set()
+        self.connections: set[socket.socket] = set()
+        self.watches: set[socket.socket] = set()
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
+        self.connections.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        self._connections.discard(request)
+        self.connections.discard(request)
+        self.watches.discard(request)
         super().shutdown_request(request)
 
     def shutdown(self) -> None:
         self.ended.set()
         super().shutdown()
 
-    def hang_up(self) -> None:
-        for connection in list(self._connections):
+    def hang_up(self, on: set[socket.socket]) -> None:
+        for connection in list(on):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
@@ -310,6 +312,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, api.page(kind, query))
 
     def _watch(self, kind: str, query: dict[str, str]) -> None:
+        self.server.watches.add(self.connection)
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()

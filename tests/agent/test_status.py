@@ -28,7 +28,8 @@ def test_a_status_that_says_the_same_again_is_no_line_of_the_log(fresh: Node) ->
     (fresh.manifests / "nodeconfig.json").unlink()
     fresh.start(wait=False)
     eventually(lambda: failure(fresh, "STATUS").msg.startswith("no NodeConfig"), what="the last reason of a start")
-    before = eventually(lambda: len(lines(fresh)))
+    eventually(lambda: "no NodeConfig" in "".join(lines(fresh)[-1:]), what="its line, which comes after the answer")
+    before = len(lines(fresh))
     for _ in range(5):
         assert failure(fresh, "STATUS").code == 50
     assert len(lines(fresh)) == before

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from flock.lab import namespaces
 from flock.lab.errors import LabError
 
+ENTER_PATIENCE = 10.0  # seconds until a process is in its namespace, which it enters at once
 STOP_PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL; BIRD and FRR withdraw their routes first
 
 
@@ -50,7 +52,7 @@ class Host:
         return ["ip", "netns", "exec", self.netns, *argv]
 
     def spawn(self, role: str, argv: Sequence[str]) -> None:
-        """Start a daemon, unless it runs already."""
+        """Start a daemon, unless it runs already.  When this returns, whoever ends all of the namespace ends it too."""
         if self.running(role):
             return
         self.home.mkdir(parents=True, exist_ok=True)
@@ -64,6 +66,8 @@ class Host:
             file_actions=[nothing, log, (os.POSIX_SPAWN_DUP2, 1, 2)],
             setsid=True,  # the terminal's Ctrl-C is not meant for it
         )
+        entered = lambda: namespaces.is_inside(pid, self.netns) or _started(pid) is None  # noqa: E731
+        wait_until(entered, timeout=ENTER_PATIENCE, pause=0.001)
         started = _started(pid)
         if started is not None:
             self._record(role).write_bytes(msgspec.json.encode(Process(pid, started)))

@@ -63,6 +63,10 @@ def pids(name: str) -> tuple[int, ...]:
     return tuple(pid for pid in everyone if pid != os.getpid() and _inside(pid, wanted))
 
 
+def is_inside(pid: int, name: str) -> bool:
+    return _inside(pid, (NETNS_DIR / name).stat())
+
+
 def _inside(pid: int, wanted: os.stat_result) -> bool:
     try:
         found = Path(f"/proc/{pid}/ns/net").stat()
