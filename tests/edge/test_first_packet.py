@@ -4,17 +4,15 @@ The host side comes up first, while its other end is down; the kernel starts its
 the lock of all network configuration.  Where others hold that lock, packets to a new pod were dropped until then.
 """
 
-import itertools
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from spaces import Space
 
 from flock.core.model import Allocation
-from flock.edge.kernel.netns import inside, open_netns, own_netns
 from flock.edge.kernel.podlink import PodLinks
 from flock.edge.netlink import route as r
 
@@ -22,42 +20,39 @@ PODS = 20
 PATIENCE = 60
 RUNNING = 0x40  # IFF_RUNNING: the kernel has taken note of the carrier
 _BUSY = "while ip link add a type veth peer b && ip link del a; do :; done"
-_numbers = itertools.count()
-
-
-def _space(stack: ExitStack) -> str:
-    name = f"ffp{os.getpid()}x{next(_numbers)}"
-    subprocess.run(["ip", "netns", "add", name], check=True, timeout=PATIENCE)
-    stack.callback(subprocess.run, ["ip", "netns", "del", name], check=True, timeout=PATIENCE)
-    return name
 
 
 @pytest.fixture
-def node() -> Iterator[str]:
-    """A namespace, beside others in which links are made and deleted all the time."""
+def busy() -> Iterator[None]:
+    """Namespaces in which links are made and deleted all the time."""
     with ExitStack() as stack:
         for _ in range(3):
-            busy = ["timeout", str(PATIENCE), "ip", "netns", "exec", _space(stack), "sh", "-c", _BUSY]
-            process = stack.enter_context(subprocess.Popen(busy, stderr=subprocess.DEVNULL))
+            command = ["timeout", str(PATIENCE), "ip", "netns", "exec", _space(stack).name, "sh", "-c", _BUSY]
+            process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.DEVNULL))
             stack.callback(process.terminate)
-        yield _space(stack)
+        yield
 
 
-def test_a_links_queues_run_when_attach_returns(node: str) -> None:
+def _space(stack: ExitStack) -> Space:
+    space = Space()
+    stack.callback(space.remove)
+    return space
+
+
+def test_a_links_queues_run_when_attach_returns(node: Space, busy: None) -> None:
     with ExitStack() as stack:
         pods = [_space(stack) for _ in range(PODS)]
-        home, there = own_netns(), open_netns(f"/run/netns/{node}")
-        stack.callback(home.close)
-        stack.callback(there.close)
-        late = []
-        with inside(there, home=home):
-            links = PodLinks(sysctl=Path("/proc/sys/net"))
+
+        def attach() -> list[int]:
+            links, late = PodLinks(sysctl=Path("/proc/sys/net")), []
             for number, pod in enumerate(pods):
-                found = links.attach(_allocation(number, pod), announced=(), claimed=lambda _: False)
+                found = links.attach(_allocation(number, pod.name), announced=(), claimed=lambda _: False)
                 running = {index for index, flags in links.host.dump(r.dump_links(), _state) if flags & RUNNING}
                 if found.host_index not in running:
                     late.append(number)
-        assert late == []
+            return late
+
+        assert node.open(attach) == []
 
 
 def _state(body: bytes) -> tuple[int, int]:

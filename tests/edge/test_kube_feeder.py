@@ -4,36 +4,18 @@
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from feeding import names, pod, policy, problems, started, until
 
 from apiserver import ApiServer, nested
-from flock.core.kinds import KINDS, PODS, POLICIES, Kind
+from flock.core.kinds import PODS, POLICIES
 from flock.edge.cache import Cache
 from flock.edge.kube import client, reflector
-from flock.edge.kube.access import from_kubeconfig
-from flock.edge.kube.client import KubeClient
-from flock.edge.kube.feeder import KubeFeeder
-from flock.edge.supervising import Supervisor
 
-NODE = "n1"
-PATIENCE = 20.0
 Test = Callable[[Cache], Awaitable[None]]
-
-
-@pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "LONGEST_PAUSE", 0.5)
 
 
 def watch(server: ApiServer, tmp_path: Path, test: Test) -> None:
@@ -45,51 +27,6 @@ def watch(server: ApiServer, tmp_path: Path, test: Test) -> None:
             await test(known)
 
     asyncio.run(run())
-
-
-@contextlib.asynccontextmanager
-async def started(server: ApiServer, state_dir: Path, *more: Kind[Any]) -> AsyncIterator[tuple[Cache, KubeFeeder]]:
-    access = from_kubeconfig(server.kubeconfig(state_dir / "kubeconfig"))
-    supervisor = Supervisor()
-    cache = Cache(node=NODE, kinds=(*KINDS, *more))
-    feeder = KubeFeeder(cache, KubeClient(access), supervisor, namespace="flock-system", state_dir=state_dir)
-    await feeder.start()
-    try:
-        yield cache, feeder
-    finally:
-        await supervisor.close()
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    async def waiting() -> None:
-        while not condition():  # noqa: ASYNC110 - no event tells it
-            await asyncio.sleep(0.01)
-
-    try:
-        await asyncio.wait_for(waiting(), PATIENCE)
-    except TimeoutError:
-        raise AssertionError(f"{what}: not within {PATIENCE} s") from None
-
-
-def pod(name: str, *, deep: int = 0, **labels: str) -> dict[str, Any]:
-    return {"kind": "Pod", "metadata": _metadata(name, deep, labels), "spec": {"nodeName": NODE}}
-
-
-def policy(name: str, *, deep: int = 0, **spec: Any) -> dict[str, Any]:
-    return {"kind": "NetworkPolicy", "metadata": _metadata(name, deep, {}), "spec": {"podSelector": {}, **spec}}
-
-
-def _metadata(name: str, deep: int, labels: dict[str, str]) -> dict[str, Any]:
-    managed = [{"manager": "tenant", "fieldsV1": nested(deep)}] if deep else []
-    return {"name": name, "namespace": "evil", "labels": labels, "managedFields": managed}
-
-
-def names(known: Cache) -> set[str]:
-    return {name for _, name in known.table(PODS)}
-
-
-def problems(known: Cache) -> str:
-    return "; ".join(f"{p.where}: {p.message}" for p in known.problems)
 
 
 # --- objects of tenants ---
@@ -248,6 +185,7 @@ def test_a_watch_that_falls_silent_is_begun_anew(
     monkeypatch.setattr(reflector, "SILENCE", 1.0)
 
     async def test(known: Cache) -> None:
+        await until(lambda: all(watch.up for watch in known.watches), "the watches that are to fall silent")
         server.silent = True
         server.put(pod("a"))
         before = len(server.asked("/api/v1/pods?"))

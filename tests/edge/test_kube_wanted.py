@@ -2,32 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_kube_feeder import NODE, names, pod, policy, problems, started, until
+from feeding import NODE, names, pod, policy, problems, started, until
 
 from apiserver import ApiServer
 from flock.core.kinds import CLUSTER_PODS, NODE_CONFIGS, PODS, POLICIES
 from flock.edge.cache import Cache
 from flock.edge.kube import feeder as feeding
-from flock.edge.kube import lastknown, reflector
+from flock.edge.kube import lastknown
 from flock.edge.kube.feeder import KubeFeeder
 
 Story = Callable[[Cache, KubeFeeder], Awaitable[None]]
 
 
-@pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as server:
-        yield server
-
-
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "LONGEST_PAUSE", 0.5)
     monkeypatch.setattr(lastknown, "RECALL_AFTER", 0.2)
     monkeypatch.setattr(lastknown, "SAVE_AFTER", 0.05)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_kube_feeder import NODE, started, until
+from feeding import NODE, started, until
 
 import apiserver
 from apiserver import ApiServer
