@@ -15,6 +15,7 @@ from anycasting import ANYCAST, announced, route_changes
 from clustered import NAMESPACE, UID, Clustered, closed, clustered, pod
 from looking import OWN, addresses_of, failure, flockctl, sysctl, undisturbed
 
+from apiserver import nested
 from harness import NODE_CONFIG, Node, eventually, run
 
 RETIRED, PREFIX = "2001:db8:1::/64", "2001:db8:2::/64"
@@ -108,8 +109,13 @@ def nothing_undone(earlier: Earlier) -> Iterator[None]:
 def listing_refused(earlier: Earlier) -> Iterator[None]:
     path = "/apis/networking.k8s.io/v1/networkpolicies"
     earlier.api.errors[path] = 403
+    unreadable = pod("tenants")
+    unreadable["metadata"]["labels"] = nested(500)
+    earlier.api.put(unreadable)  # is told elsewhere: tenants do not write the node's reasons
     earlier.start()
     yield
+    assert not any("tenants" in reason for reason in earlier.not_ready())
+    earlier.api.delete("Pod", "tenants", NAMESPACE)
     del earlier.api.errors[path]
 
 

@@ -181,6 +181,15 @@ def test_a_feeder_complains_about_one_thing_until_it_takes_that_back(cache: Cach
     assert cache.problems == (Problem("a.yaml", "three"),)
 
 
+def test_what_keeps_feeders_from_reading_is_told_without_what_tenants_wrote(cache: Cache) -> None:
+    cache.complain("a", Problem("a.yaml", "three"))
+    cache.refuse(PODS, ("shop", "a"), "no status")
+    cache.watch(POLICIES).problem = "403"
+    policies = Problem("watch of /apis/networking.k8s.io/v1/networkpolicies", "403")
+    assert cache.troubles == (Problem("a.yaml", "three"), policies)
+    assert set(cache.problems) == {*cache.troubles, Problem("Pod shop/a", "no status")}
+
+
 def test_the_trouble_of_a_watch_is_a_problem_and_in_its_state(cache: Cache) -> None:
     watch = cache.watch(POLICIES)
     watch.problem = "403"

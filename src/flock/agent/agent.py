@@ -175,7 +175,7 @@ class Agent:
 
     async def _listed(self) -> None:
         if not self._cache.complete:
-            said = "; ".join(f"{p.where}: {p.message}" for p in self._cache.problems)
+            said = "; ".join(f"{p.where}: {p.message}" for p in self._cache.troubles)
             raise TryAgain(f"the first listing is not complete{': ' + said if said else ''}")
 
     async def _is_configured(self) -> None:

@@ -12,7 +12,7 @@ to need it for; then it stays so.  For the event loop's thread.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -95,15 +95,26 @@ class Cache:
         return all(kind.name in self._listed for kind in self.kinds if self.wants(kind))
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def troubles(self) -> tuple[Problem, ...]:
+        """What keeps feeders from reading; no tenant can add to it."""
         found = [problem for problems in self._complaints.values() for problem in problems]
         for kind in self.kinds:
-            refused = self._refused[kind.name].items()
-            found += (Problem(f"{kind.kind} {'/'.join(filter(None, key))}", why) for key, why in refused)
             watch = self._watches.get(kind.name)
             if watch is not None and watch.problem:
                 found.append(Problem(f"watch of {kind.path}", watch.problem))
-        return tuple(sorted(dict.fromkeys(found), key=lambda problem: problem.where))
+        return _in_order(found)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The same and every object that was refused."""
+        return _in_order(
+            self.troubles
+            + tuple(
+                Problem(f"{kind.kind} {'/'.join(filter(None, key))}", why)
+                for kind in self.kinds
+                for key, why in self._refused[kind.name].items()
+            )
+        )
 
     @property
     def watches(self) -> tuple[Watch, ...]:
@@ -215,3 +226,7 @@ class Reader:
         """What was put or dropped since the last call, in the order of the last change of each.  The first call tells
         everything there is, by kinds in the order in which they were named."""
         return self._cache.read(self)
+
+
+def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.where))
