@@ -6,12 +6,8 @@ from typing import Any
 import pytest
 from written import full, minimal, with_peer
 
-from flock.core.nodeconfig import (
-    BFD,
-    GracefulRestart,
-    SecretRef,
-    parse_node_config,
-)
+from flock.core.nodeconfig import parse_node_config
+from flock.core.nodeconfig.shape import BFD, GracefulRestart, SecretRef
 
 # --- what is accepted ---------------------------------------------------------------------------------------
 

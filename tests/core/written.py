@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flock.core.nodeconfig import (
-    NodeConfigError,
-    parse_node_config,
-)
+from flock.core.nodeconfig import NodeConfigError, parse_node_config
 
 FULL = """
 apiVersion: flock.fritzlab.net/v1alpha1

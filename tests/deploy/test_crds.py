@@ -186,8 +186,8 @@ def test_between_is_the_numbers_between(one: int, other: int, number: int, zeros
 def test_a_duration_is_what_the_agent_takes(number: int, unit: str, limits: tuple[int, int]) -> None:
     low, high = limits
     text = f"{number}{unit}"
-    assert _takes(v.seconds(low, high), text) == bool(re.search(duration(low * 1000, high * 1000, step=1000), text))
-    assert _takes(v.milliseconds(10, 60_000), text) == bool(re.search(duration(10, 60_000, step=1), text))
+    assert _takes(v.Seconds(low, high), text) == bool(re.search(duration(low * 1000, high * 1000, step=1000), text))
+    assert _takes(v.Milliseconds(10, 60_000), text) == bool(re.search(duration(10, 60_000, step=1), text))
 
 
 @given(

@@ -9,7 +9,8 @@ from ipaddress import ip_interface
 
 import msgspec
 
-from flock.core.nodeconfig import BFD, NodeConfig, PasswordSource, Peer
+from flock.core.nodeconfig import NodeConfig, PasswordSource, Peer
+from flock.core.nodeconfig.shape import BFD
 from flock.lab.speaker import Neighbour, OspfLink, Speaker
 from flock.lab.topology import CLIENT, Element, Plan, Port
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from flock.core.nodeconfig import BFD, Family
+from flock.core.nodeconfig import Family
+from flock.core.nodeconfig.shape import BFD
 from flock.lab.errors import LabError
 from flock.lab.hosts import Host
 from flock.lab.speaker import MULTIPATH, Neighbour, OspfLink, Routes, Session, Speaker

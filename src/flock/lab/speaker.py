@@ -9,7 +9,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from flock.core.nodeconfig import BFD, Family, OSPFInterface
+from flock.core.nodeconfig import Family
+from flock.core.nodeconfig.shape import BFD, OSPFInterface
 
 Kind = Literal["bird", "frr", "gobgp"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from flock.core.errors import FieldError
-from flock.core.nodeconfig import Community, Network
+from flock.core.nodeconfig.values import Community, Network
 
 Lines = list[str]
 

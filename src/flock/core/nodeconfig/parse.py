@@ -1,67 +1,51 @@
-"""From the raw NodeConfig object to its structs: one function per mapping, in the order of the YAML.
+"""From the raw NodeConfig object to its structs.
 
-Checks that concern one value are in `values`; the ones here see a whole mapping.
+How a field is read is said where it is declared (`shape`), what a single value has to be in `values`.  Here is what
+sees a whole mapping: whether its values go together, and what those that are absent follow from.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from itertools import combinations
-from typing import Any, Literal, cast, get_args
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from flock.core.errors import FieldError
 from flock.core.model import PREFIX
+from flock.core.nodeconfig import shape as s
 from flock.core.nodeconfig import values as v
 from flock.core.nodeconfig.section import NodeConfigError, Section
-from flock.core.nodeconfig.shape import (
-    BFD,
-    BGP,
-    NO_BFD,
-    OSPF,
-    Address,
-    Addresses,
-    Anycast,
-    Authentication,
-    Defaults,
-    Family,
-    GracefulRestart,
-    Grant,
-    Limits,
-    Network,
-    NodeConfig,
-    OSPFAlgorithm,
-    OSPFArea,
-    OSPFInterface,
-    Peer,
-    SecretRef,
-    Spec,
-    zone_of,
-)
 from flock.core.selectors import OPERATORS, LabelSelector, Operator, Requirement
 
 API_VERSION = f"{PREFIX}/v1alpha1"
 _METADATA_KEYS = ("name", "annotations")
 
+S = TypeVar("S", bound=msgspec.Struct)
+Given = dict[str, Any]  # what a mapping holds, by the names of its struct's fields; defaults among it
 
-def parse_node_config(obj: Mapping[str, Any]) -> NodeConfig:
+
+def parse_node_config(obj: Mapping[str, Any]) -> s.NodeConfig:
     """The checked NodeConfig.  Raises `NodeConfigError` with every problem found, and nothing else."""
     problems: list[FieldError] = []
     if not isinstance(obj, Mapping):
         raise NodeConfigError([FieldError("NodeConfig", "must be a mapping")])
     top = Section(obj, path="", keys=("apiVersion", "kind", "metadata", "spec", "status"), problems=problems)
-    top.required("apiVersion", v.choice(API_VERSION))
-    top.required("kind", v.choice("NodeConfig"))
+    top.required("apiVersion", v.Choice((API_VERSION,)))
+    top.required("kind", v.Choice(("NodeConfig",)))
     metadata = top.required("metadata", _mapping)
-    spec = top.required("spec", _mapping)
-    config = None
-    if metadata is not None and spec is not None:
+    raw = top.required("spec", _mapping)
+    name, spec, annotations = None, None, None
+    if metadata is not None:
         ours = {key: value for key, value in metadata.items() if key in _METADATA_KEYS}
-        config = _node_config(
-            Section(ours, path="metadata", keys=_METADATA_KEYS, problems=problems),
-            Section(spec, path="spec", keys=Spec.__struct_encode_fields__, problems=problems),
-        )
-    if problems or config is None:
+        section = Section(ours, path="metadata", keys=_METADATA_KEYS, problems=problems)
+        name, annotations = section.required("name", v.object_name), section.value("annotations", v.string_map)
+    if raw is not None:
+        section = Section(raw, path="spec", keys=s.Spec.__struct_encode_fields__, problems=problems)
+        spec = _read(section, s.Spec)
+    if problems or name is None or spec is None:
         raise NodeConfigError(problems)
-    return config
+    return s.NodeConfig(name=name, annotations=annotations or {}, **msgspec.structs.asdict(spec))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -70,45 +54,58 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _node_config(metadata: Section, spec: Section) -> NodeConfig | None:
-    name = metadata.required("name", v.object_name)
-    cidr6 = spec.values("cidr6", v.aggregate6)
-    cidr4 = spec.values("cidr4", v.aggregate4)
-    _check_disjoint(spec, "cidr6", cidr6)
-    _check_disjoint(spec, "cidr4", cidr4)
-    bgp = spec.section("bgp", BGP, _bgp)
-    aggregates: tuple[Network, ...] = (*cidr6, *cidr4)
-    for peer in bgp.peers if bgp else ():
-        if any(peer.address in aggregate for aggregate in aggregates):
-            spec.problem("bgp.peers", f"{peer.address} lies inside this node's own aggregates")
-    own: tuple[tuple[Family, object], ...] = (("ipv6", cidr6), ("ipv4", cidr4))
-    families = tuple(family for family, cidrs in own if cidrs)
-    if name is None:
+def _read(section: Section, shape: type[S]) -> S | None:
+    """None if what is required is missing or unusable."""
+    fields = s.declared(shape)
+    given = {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
+    for field in fields:
+        if field.derived:
+            given.pop(field.name, None)
+        if (found := _found(section, field)) is not None:
+            given[field.name] = found
+    if shape in CHECKS:
+        CHECKS[shape](section, given)
+    for field in fields:
+        if field.name not in given and not field.derived and not section.has(field.key):
+            section.problem(field.key, "is required")
+    return shape(**given) if all(field.name in given for field in fields) else None
+
+
+def _found(section: Section, field: s.Declared) -> Any:
+    if not section.has(field.key):
         return None
-    return NodeConfig(
-        name=name,
-        annotations=metadata.value("annotations", v.string_map, {}),
-        cidr6=cidr6,
-        cidr4=cidr4,
-        defaults=spec.section("defaults", Defaults, _defaults) or Defaults(),
-        # 1280 is what IPv6 demands of a link, 576 what every IPv4 host must take.
-        mtu=spec.value("mtu", v.integer(1280 if cidr6 else 576, 65535), None),
-        router_id=spec.value("routerID", v.router_id, None),
-        bgp=bgp,
-        ospf=spec.section("ospf", OSPF, lambda section: _ospf(section, default_families=families)),
-        anycast=spec.section("anycast", Anycast, _anycast) or Anycast(),
-        addresses=spec.section("addresses", Addresses, lambda s: Addresses(allowed=_allowed(s))) or Addresses(),
-        limits=spec.section("limits", Limits, _limits) or Limits(),
-    )
+    if field.of is None:
+        return (section.values if field.many else section.value)(field.key, field.parse)
+    shape = field.of
+    read = _label_selector if shape is LabelSelector else lambda nested: _read(nested, shape)
+    return (section.sections if field.many else section.section)(field.key, shape, read)
 
 
-def _check_disjoint(section: Section, key: str, networks: Iterable[Network]) -> None:
-    for one, other in combinations(networks, 2):
-        if one.overlaps(other):
-            section.problem(key, f"{one} and {other} overlap")
+# --- checks -------------------------------------------------------------------------------------------------
 
 
-def _check_unique(section: Section, key: str, what: str, names: Iterable[object]) -> None:
+def _spec(section: Section, given: Given) -> None:
+    for key in ("cidr6", "cidr4"):
+        for one, other in combinations(given[key], 2):
+            if one.overlaps(other):
+                section.problem(key, f"{one} and {other} overlap")
+    for peer in given["bgp"].peers if given["bgp"] else ():
+        if any(peer.address in aggregate for aggregate in (*given["cidr6"], *given["cidr4"])):
+            section.problem("bgp.peers", f"{peer.address} lies inside this node's own aggregates")
+    if given["cidr6"] and given["mtu"] is not None and given["mtu"] < 1280:
+        section.problem("mtu", f"must be a whole number from 1280 to 65535, not {given['mtu']}")
+    if ospf := given["ospf"]:
+        own = tuple(family for family, key in (("ipv6", "cidr6"), ("ipv4", "cidr4")) if given[key])
+        families = ospf.families or own or ("ipv6", "ipv4")
+        interfaces = (interface for area in ospf.areas for interface in area.interfaces)
+        md5 = [i.name for i in interfaces if i.authentication and i.authentication.algorithm == "md5"]
+        if md5 and "ipv6" in families:
+            text = f"{', '.join(md5)}: OSPF for IPv6 knows no md5 authentication; use hmac-sha256"
+            section.problem("ospf.areas", text)
+        given["ospf"] = msgspec.structs.replace(ospf, families=families)
+
+
+def _unique(section: Section, key: str, what: str, names: Iterable[object]) -> None:
     seen: set[object] = set()
     for name in names:
         if name in seen:
@@ -116,215 +113,91 @@ def _check_unique(section: Section, key: str, what: str, names: Iterable[object]
         seen.add(name)
 
 
-def _defaults(section: Section) -> Defaults:
-    return Defaults(ipv6=section.value("ipv6", v.boolean, None), ipv4=section.value("ipv4", v.boolean, None))
+def _bgp(section: Section, given: Given) -> None:
+    _unique(section, "peers", "name", (peer.name for peer in given["peers"]))
+    _unique(section, "peers", "address", (peer.address for peer in given["peers"]))
 
 
-# --- BGP ----------------------------------------------------------------------------------------------------
-
-
-def _bgp(section: Section) -> BGP | None:
-    asn = section.required("asn", v.asn)
-    restart = section.section("gracefulRestart", GracefulRestart, _graceful_restart)
-    peers = section.sections("peers", Peer, _peer)
-    _check_unique(section, "peers", "name", (peer.name for peer in peers))
-    _check_unique(section, "peers", "address", (peer.address for peer in peers))
-    return None if asn is None else BGP(asn=asn, graceful_restart=restart or GracefulRestart(), peers=peers)
-
-
-def _graceful_restart(section: Section) -> GracefulRestart:
-    return GracefulRestart(
-        enabled=section.value("enabled", v.boolean, True),
-        time=section.value("time", v.seconds(1, 4095), GracefulRestart().time),  # twelve bits on the wire
-    )
-
-
-def _peer(section: Section) -> Peer | None:
-    address = section.required("address", v.router_address)
-    asn = section.required("asn", v.asn)
-    hold = section.value("holdTime", v.seconds(3, 65535), 90)
-    keepalive = section.value("keepaliveTime", v.seconds(1, 65535), hold // 3)
-    if keepalive >= hold:
-        section.problem("keepaliveTime", f"{keepalive}s must be less than holdTime, {hold}s")
-    multihop = section.value("multihop", v.integer(1, 255), None)
-    ttl_security = section.value("ttlSecurity", v.boolean, False)
-    if multihop is not None and ttl_security:
+def _peer(section: Section, given: Given) -> None:
+    hold = given["hold_time"]
+    if given.setdefault("keepalive_time", hold // 3) >= hold:
+        section.problem("keepaliveTime", f"{given['keepalive_time']}s must be less than holdTime, {hold}s")
+    if given["multihop"] is not None and given["ttl_security"]:
         section.problem("ttlSecurity", "means a router one hop away; it excludes multihop")
-    password_file, password_secret_ref = _password(section)
-    name = section.value("name", v.peer_name, None)
-    if address is None or asn is None:
-        return None
-    return Peer(
-        name=name or _name_from(address),
-        address=address,
-        asn=asn,
-        local_address=_local_address(section, peer=address, multihop=multihop is not None),
-        families=_peer_families(section, address=address),
-        multihop=multihop,
-        ttl_security=ttl_security,
-        hold_time=hold,
-        keepalive_time=keepalive,
-        password_file=password_file,
-        password_secret_ref=password_secret_ref,
-        bfd=section.section("bfd", BFD, _bfd) or NO_BFD,
-        communities=section.values("communities", v.community),
-        allow_local_as=section.value("allowLocalAS", v.integer(0, 10), 0),
-        connect_retry=section.value("connectRetry", v.seconds(1, 3600), 5),
-        import_=section.value("import", v.import_policy, "default"),
-        import_limit=section.value("importLimit", v.integer(1, 10_000_000), 10_000),
-    )
+    _password(section, given)
+    address = given.get("address")
+    if address is not None:
+        given.setdefault("name", "".join(letter if letter.isalnum() else "_" for letter in str(address)))
+        _check_ends(section, address, given["local_address"], multihop=given["multihop"] is not None)
+        _peer_families(section, given, address)
 
 
-def _name_from(address: Address) -> str:
-    return "".join(character if character.isalnum() else "_" for character in str(address))
-
-
-def _local_address(section: Section, *, peer: Address, multihop: bool) -> Address | None:
-    local = section.value("localAddress", v.router_address, None)
+def _check_ends(section: Section, peer: v.Address, local: v.Address | None, *, multihop: bool) -> None:
     if isinstance(peer, IPv6Address) and peer.is_link_local:
         if peer.scope_id is None:
             section.problem("address", f"{peer} is link-local: name its interface, as in {peer}%eth0")
         if multihop:
             section.problem("multihop", f"{peer} is link-local and cannot be behind another router")
     if local is None:
-        return None
+        return
     if local.version != peer.version:
         section.problem("localAddress", f"{local} is not of the family of {peer}")
     elif local == peer:
         section.problem("localAddress", f"{local} is the peer's address")
     elif isinstance(local, IPv6Address) and local.is_link_local != peer.is_link_local:
         section.problem("localAddress", f"{local} and {peer} must both be link-local, or neither")
-    elif zone_of(local) not in (None, zone_of(peer)):
+    elif s.zone_of(local) not in (None, s.zone_of(peer)):
         section.problem("localAddress", f"{local} is on another interface than {peer}")
-    return local
 
 
-def _peer_families(section: Section, *, address: Address) -> tuple[Family, ...]:
-    own: Family = "ipv4" if isinstance(address, IPv4Address) else "ipv6"
-    families = section.values("families", v.family)
-    if section.has("families") and not families:
+def _peer_families(section: Section, given: Given, address: v.Address) -> None:
+    own: v.Family = "ipv4" if isinstance(address, IPv4Address) else "ipv6"
+    families = given.setdefault("families", (own,))
+    if not families:
         section.problem("families", "must not be empty")
     if own == "ipv4" and "ipv6" in families:
         section.problem("families", "an IPv4 session cannot carry ipv6; peer with the IPv6 address for both")
-    return families or (own,)
 
 
-def _password(section: Section) -> tuple[str | None, SecretRef | None]:
-    file = section.value("passwordFile", v.file_path, None)
-    ref = section.section("passwordSecretRef", SecretRef, _secret_ref)
+def _password(section: Section, given: Given) -> None:
     if section.has("passwordFile") and section.has("passwordSecretRef"):
         section.problem("passwordSecretRef", "excludes passwordFile; give one of them")
-    return file, ref
 
 
-def _secret_ref(section: Section) -> SecretRef | None:
-    name = section.required("name", v.object_name)
-    key = section.required("key", v.secret_key)
-    return None if name is None or key is None else SecretRef(name=name, key=key)
-
-
-def _bfd(section: Section) -> BFD:
-    return BFD(
-        enabled=section.value("enabled", v.boolean, True),
-        interval=section.value("interval", v.milliseconds(10, 60_000), BFD().interval),
-        multiplier=section.value("multiplier", v.integer(1, 255), BFD().multiplier),
-    )
-
-
-# --- OSPF ---------------------------------------------------------------------------------------------------
-
-
-def _ospf(section: Section, *, default_families: tuple[Family, ...]) -> OSPF:
-    areas = section.sections("areas", OSPFArea, _area)
-    interfaces = [interface for area in areas for interface in area.interfaces]
-    if not areas and not section.has("areas"):
-        section.problem("areas", "is required")
-    _check_unique(section, "areas", "area", (area.id for area in areas))
-    _check_unique(section, "areas", "interface", (interface.name for interface in interfaces))
-    families = section.values("families", v.family) or default_families or ("ipv6", "ipv4")
-    md5 = [i.name for i in interfaces if i.authentication and i.authentication.algorithm == "md5"]
-    if md5 and "ipv6" in families:
-        section.problem("areas", f"{', '.join(md5)}: OSPF for IPv6 knows no md5 authentication; use hmac-sha256")
-    return OSPF(areas=areas, families=families, import_=section.value("import", v.import_policy, "all"))
-
-
-def _area(section: Section) -> OSPFArea | None:
-    number = section.required("id", v.area_id)
-    interfaces = section.sections("interfaces", OSPFInterface, _ospf_interface)
-    return None if number is None else OSPFArea(id=number, interfaces=interfaces)
-
-
-def _ospf_interface(section: Section) -> OSPFInterface | None:
-    name = section.required("name", v.interface_name)
-    hello = section.value("helloInterval", v.seconds(1, 65535), 10)
-    dead = section.value("deadInterval", v.seconds(2, 65535), min(4 * hello, 65535))
-    if dead <= hello:
-        section.problem("deadInterval", f"{dead}s must be more than helloInterval, {hello}s")
-    kind = section.value("type", v.choice("broadcast", "ptp"), "broadcast")
-    if name is None:
-        return None
-    return OSPFInterface(
-        name=name,
-        cost=section.value("cost", v.integer(1, 65535), 10),
-        type=cast(Literal["broadcast", "ptp"], kind),
-        passive=section.value("passive", v.boolean, False),
-        hello_interval=hello,
-        dead_interval=dead,
-        authentication=section.section("authentication", Authentication, _authentication),
-        bfd=section.section("bfd", BFD, _bfd) or NO_BFD,
-    )
-
-
-def _authentication(section: Section) -> Authentication:
-    password_file, password_secret_ref = _password(section)
+def _authentication(section: Section, given: Given) -> None:
+    _password(section, given)
     if not section.has("passwordFile") and not section.has("passwordSecretRef"):
         section.problem("passwordFile", "is required, or passwordSecretRef")
-    return Authentication(
-        algorithm=cast(OSPFAlgorithm, section.value("algorithm", v.choice(*get_args(OSPFAlgorithm)), "hmac-sha256")),
-        key_id=section.value("keyID", v.integer(1, 255), 1),
-        password_file=password_file,
-        password_secret_ref=password_secret_ref,
-    )
 
 
-# --- what pods may have -------------------------------------------------------------------------------------
+def _ospf(section: Section, given: Given) -> None:
+    areas = given.get("areas", ())
+    _unique(section, "areas", "area", (area.id for area in areas))
+    _unique(section, "areas", "interface", (interface.name for area in areas for interface in area.interfaces))
 
 
-def _anycast(section: Section) -> Anycast:
-    return Anycast(
-        withdraw_on_cordon=section.value("withdrawOnCordon", v.boolean, False),
-        communities=section.values("communities", v.community),
-        allowed=_allowed(section),
-    )
+def _ospf_interface(section: Section, given: Given) -> None:
+    hello = given["hello_interval"]
+    if given.setdefault("dead_interval", min(4 * hello, 65535)) <= hello:
+        section.problem("deadInterval", f"{given['dead_interval']}s must be more than helloInterval, {hello}s")
 
 
-def _limits(section: Section) -> Limits:
-    default = Limits()
-    return Limits(
-        claims_per_namespace=section.value("claimsPerNamespace", v.integer(0, 65536), default.claims_per_namespace),
-        pool_percent_per_namespace=section.value(
-            "poolPercentPerNamespace", v.integer(1, 100), default.pool_percent_per_namespace
-        ),
-        connections_per_pod=section.value("connectionsPerPod", v.integer(0, 2**24), None),
-    )
+CHECKS: Mapping[type[msgspec.Struct], Callable[[Section, Given], None]] = {
+    s.Spec: _spec,
+    s.BGP: _bgp,
+    s.Peer: _peer,
+    s.OSPF: _ospf,
+    s.OSPFInterface: _ospf_interface,
+    s.Authentication: _authentication,
+}
 
 
-def _allowed(section: Section) -> tuple[Grant, ...]:
-    return section.sections("allowed", Grant, _grant)
-
-
-def _grant(section: Section) -> Grant:
-    prefixes = section.values("prefixes", v.granted_prefix)
-    if not section.has("prefixes"):
-        section.problem("prefixes", "is required")
-    return Grant(
-        prefixes=prefixes, namespace_selector=section.section("namespaceSelector", LabelSelector, _label_selector)
-    )
+# --- selectors, which others read in their own way ----------------------------------------------------------
 
 
 def _label_selector(section: Section) -> LabelSelector:
     selector = LabelSelector(
-        match_labels=section.value("matchLabels", v.string_map, None),
+        match_labels=section.value("matchLabels", v.string_map),
         match_expressions=section.sections("matchExpressions", Requirement, _requirement),
     )
     for path, problem in selector.problems():
@@ -334,6 +207,6 @@ def _label_selector(section: Section) -> LabelSelector:
 
 def _requirement(section: Section) -> Requirement | None:
     key = section.required("key", v.text)
-    operator = section.required("operator", v.choice(*OPERATORS))
+    operator = section.required("operator", v.Choice(OPERATORS))
     values = section.values("values", v.text)
     return None if key is None or operator is None else Requirement(key, cast(Operator, operator), values)

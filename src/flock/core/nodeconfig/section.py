@@ -15,7 +15,6 @@ import msgspec
 from flock.core.errors import Code, FieldError, FlockError
 
 T = TypeVar("T")
-D = TypeVar("D")
 
 
 class NodeConfigError(FlockError):
@@ -44,16 +43,15 @@ class Section:
     def problem(self, key: str, text: str) -> None:
         self.problems.append(FieldError(self.path(key), text))
 
-    def value(self, key: str, parse: Callable[[Any], T], default: D) -> T | D:
-        """The field, or `default` where it is absent, null or wrong."""
+    def value(self, key: str, parse: Callable[[Any], T]) -> T | None:
+        """The field; None where it is absent, null or wrong."""
         raw = self._value.get(key)
-        parsed = None if raw is None else self._parsed(key, raw, parse)
-        return default if parsed is None else parsed
+        return None if raw is None else self._parsed(key, raw, parse)
 
     def required(self, key: str, parse: Callable[[Any], T]) -> T | None:
         if self._value.get(key) is None:
             self.problem(key, "is required")
-        return self.value(key, parse, None)
+        return self.value(key, parse)
 
     def values(self, key: str, parse: Callable[[Any], T]) -> tuple[T, ...]:
         """A list of distinct scalars."""

@@ -6,14 +6,21 @@ between quotes, as a file name or on a command line without another thought.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from reprlib import repr as short
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
-from flock.core.nodeconfig.shape import Address, Community, Family, ImportPolicy, Network
+import msgspec
+
 from flock.core.reserved import reserved, reserved_overlap, reserved_whole
 
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+Family = Literal["ipv6", "ipv4"]
+Community = tuple[int, ...]  # two 16-bit numbers, or three 32-bit numbers: a large community
+# A prefix stands for itself and all inside it, but 0.0.0.0/0 and ::/0 for the default route alone ("all" says more).
+ImportPolicy = Literal["all", "none", "default"] | tuple[Network, ...]
 N = TypeVar("N", IPv4Network, IPv6Network)
 
 _PEER_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,46}[A-Za-z0-9])?")  # BIRD's symbols end at 64
@@ -44,34 +51,31 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def integer(low: int, high: int) -> Callable[[Any], int]:
-    def parse(value: Any) -> int:
+class Integer(msgspec.Struct, frozen=True):
+    low: int
+    high: int
+
+    def __call__(self, value: Any) -> int:
         value = _whole(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"must be a whole number from {low} to {high}, not {short(value)}")
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
+            raise ValueError(f"must be a whole number from {self.low} to {self.high}, not {short(value)}")
         return value
 
-    return parse
 
+class Choice(msgspec.Struct, frozen=True):
+    names: tuple[str, ...]
 
-def choice(*names: str) -> Callable[[Any], str]:
-    def parse(value: Any) -> str:
-        if value not in names:
-            raise ValueError(f"must be one of {', '.join(names)}, not {short(value)}")
+    def __call__(self, value: Any) -> str:
+        if value not in self.names:
+            raise ValueError(f"must be one of {', '.join(self.names)}, not {short(value)}")
         return str(value)
 
-    return parse
 
-
-def family(value: Any) -> Family:
-    for name in get_args(Family):
-        if value == name:
-            return name  # type: ignore[no-any-return]  # one of the literals just iterated
-    raise ValueError(f"must be ipv6 or ipv4, not {short(value)}")
+family = Choice(get_args(Family))
 
 
 def asn(value: Any) -> int:
-    number = integer(1, 2**32 - 1)(value)
+    number = Integer(1, 2**32 - 1)(value)
     if number in (_AS_TRANS, 2**16 - 1, 2**32 - 1):
         raise ValueError(f"{number} is reserved and cannot be an AS number of yours")
     return number
@@ -87,24 +91,26 @@ def _milliseconds(value: Any) -> int:
     return int(found[1]) * _MILLISECONDS[found[2]]
 
 
-def milliseconds(low: int, high: int) -> Callable[[Any], int]:
-    def parse(value: Any) -> int:
+class Milliseconds(msgspec.Struct, frozen=True):
+    low: int
+    high: int
+
+    def __call__(self, value: Any) -> int:
         duration = _milliseconds(value)
-        if not low <= duration <= high:
-            raise ValueError(f"must be from {low}ms to {high}ms, not {value}")
+        if not self.low <= duration <= self.high:
+            raise ValueError(f"must be from {self.low}ms to {self.high}ms, not {value}")
         return duration
 
-    return parse
 
+class Seconds(msgspec.Struct, frozen=True):
+    low: int
+    high: int
 
-def seconds(low: int, high: int) -> Callable[[Any], int]:
-    def parse(value: Any) -> int:
+    def __call__(self, value: Any) -> int:
         duration, rest = divmod(_milliseconds(value), 1000)
-        if rest or not low <= duration <= high:
-            raise ValueError(f"must be whole seconds from {low}s to {high}s, not {value}")
+        if rest or not self.low <= duration <= self.high:
+            raise ValueError(f"must be whole seconds from {self.low}s to {self.high}s, not {value}")
         return duration
-
-    return parse
 
 
 def community(value: Any) -> Community:
@@ -115,24 +121,26 @@ def community(value: Any) -> Community:
     return parts
 
 
-def _matching(pattern: re.Pattern[str], what: str, *, longest: int = 4096) -> Callable[[Any], str]:
-    def parse(value: Any) -> str:
+class Matching(msgspec.Struct, frozen=True):
+    pattern: re.Pattern[str]
+    what: str
+    longest: int = 4096
+
+    def __call__(self, value: Any) -> str:
         given = text(value)
-        if len(given) > longest or not pattern.fullmatch(given):
-            raise ValueError(f"{short(given)} is no {what}")
+        if len(given) > self.longest or not self.pattern.fullmatch(given):
+            raise ValueError(f"{short(given)} is no {self.what}")
         return given
 
-    return parse
 
-
-interface_name = _matching(_INTERFACE, "interface name (letters, digits and _.@- up to 15)")
-peer_name = _matching(_PEER_NAME, "peer name (letters, digits and ._- up to 48, a letter or digit at both ends)")
-object_name = _matching(_SUBDOMAIN, "Kubernetes object name", longest=253)
-secret_key = _matching(_SECRET_KEY, "key of a Secret")
+interface_name = Matching(_INTERFACE, "interface name (letters, digits and _.@- up to 15)")
+peer_name = Matching(_PEER_NAME, "peer name (letters, digits and ._- up to 48, a letter or digit at both ends)")
+object_name = Matching(_SUBDOMAIN, "Kubernetes object name", longest=253)
+secret_key = Matching(_SECRET_KEY, "key of a Secret")
 
 
 def file_path(value: Any) -> str:
-    given = _matching(_PATH, "absolute path of letters, digits and _.+@:=-")(value)
+    given = Matching(_PATH, "absolute path of letters, digits and _.+@:=-")(value)
     if ".." in given.split("/"):
         raise ValueError(f"{short(given)} must not contain ..")
     return given
@@ -173,7 +181,7 @@ def area_id(value: Any) -> IPv4Address:
     if isinstance(value, str) and not value.isdecimal():
         return ipv4_address(value)
     number = int(value) if isinstance(value, str) and len(value) <= 10 else value
-    return IPv4Address(integer(0, 2**32 - 1)(number))
+    return IPv4Address(Integer(0, 2**32 - 1)(number))
 
 
 def router_address(value: Any) -> Address:
