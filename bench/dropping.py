@@ -91,9 +91,8 @@ class Dropping:
                     raw["rss"].append(read_memory(flock.pid)["rss"])
                 lasted = time.monotonic() - began
                 raw["rate"] = (_spoofed(flock.node) - dropped) / lasted
-                raw["heard"] = (
-                    flock.ask("policy.drops", "0")[-1]["number"] / lasted
-                )  # numbers count what is passed over
+                # numbers count what is passed over
+                raw["heard"] = flock.ask("policy.drops", "0")["happened"][-1]["number"] / lasted
                 raw["cpu"] = (cpu_ns(flock.pid) - used) / lasted / 1e7
             finally:
                 sender.kill()

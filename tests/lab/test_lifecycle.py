@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from lab_making import MakeLab, remove, traces
 
-from flock.cli.lab import main
+from flock.cli.main import main
 from flock.core.errors import FieldError, FlockError
 from flock.lab import namespaces
 from flock.lab.fabric import Lab, locate
 from flock.lab.home import DEFAULT_ROOT, Home
 from flock.lab.hosts import wait_until
 
-UP = "import sys; from flock.cli.lab import main; sys.exit(main(sys.argv[1:]))"
+UP = "import sys; from flock.cli.main import main; main(['lab', *sys.argv[1:]])"
 
 
 @pytest.mark.parametrize("router", ["bird", "frr", "gobgp"])
@@ -45,7 +45,9 @@ def test_down_cleans_up_after_an_up_that_was_killed(lab_name: str, milestone: st
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
         assert wait_until((DEFAULT_ROOT / lab_name / milestone).exists, timeout=20, pause=0.001)
         up.kill()
-    assert main(["down", "--name", lab_name]) == 0
+    with pytest.raises(SystemExit) as ended:
+        main(["lab", "down", "--name", lab_name])
+    assert ended.value.code == 0
     assert traces(lab_name) == []
 
 

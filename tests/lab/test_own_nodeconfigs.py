@@ -7,7 +7,7 @@ import pytest
 import yaml
 from lab_making import MakeLab
 
-from flock.cli.lab import main
+from flock.cli.main import main
 from flock.core.errors import FieldError
 from flock.lab.fabric import Lab
 from flock.lab.hosts import wait_until
@@ -76,7 +76,9 @@ def test_ospf_with_bfd_and_authentication_finds_its_routers(make_lab: MakeLab, d
 
 def test_a_mistake_is_answered_with_file_and_field(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (directory / "nodes.yaml").write_text(yaml.safe_dump(node_config("n1", bgp={"asn": "many"})))
-    assert main(["up", "--plain", "--nodeconfigs", str(directory)]) == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["lab", "up", "--plain", "--nodeconfigs", str(directory)])
+    assert ended.value.code == 1
     assert f"{directory}/nodes.yaml: spec.bgp.asn" in capsys.readouterr().err
 
 

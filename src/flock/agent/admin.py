@@ -1,6 +1,7 @@
 """What flockctl asks for over the agent's socket."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +21,6 @@ from flock.edge.bird.control import BirdError
 from flock.edge.rpc import Handler
 
 WAIT = 20.0  # for something to happen; less than flockctl waits for an answer
-SHOWN = (Share.NODE, Share.PODS)  # by `happened`; drops, which are many, by themselves
 
 
 class Admin:
@@ -131,20 +131,19 @@ class Admin:
         (pod,) = _parameters(request, "pod")
         return self._parts.policies.show(pod)
 
-    async def policy_drops(self, request: Request) -> list[dict[str, Any]]:
-        """The last ones after a number; `wait` asks to be answered once there is one, or after WAIT."""
-        after, *wait = request.args.split("\n")
-        number = int(after) if after.isdecimal() else 0
-        if wait:
-            await self._parts.happened.wait({Share.DROPS: number}, WAIT)
-        entries, _ = self._parts.happened.after(Share.DROPS, number)
-        return [_entry(entry) for entry in entries]
+    async def policy_drops(self, request: Request) -> dict[str, Any]:
+        return await self._happened(request, (Share.DROPS,))
 
     async def happened(self, request: Request) -> dict[str, Any]:
-        """The same of everything else, by a cursor: the last answer's, or empty."""
+        """All but drops, which are many."""
+        return await self._happened(request, (Share.NODE, Share.PODS))
+
+    async def _happened(self, request: Request, shares: Sequence[Share]) -> dict[str, Any]:
+        """What happened after a cursor: the last answer's, or empty.  `wait` asks to be answered once there is
+        something, or after WAIT."""
         cursor, *wait = request.args.split("\n")
         told = (int(number) if number.isdecimal() else 0 for number in [*cursor.split("."), "", ""])
-        read_to = dict(zip(SHOWN, told, strict=False))
+        read_to = dict(zip(shares, told, strict=False))
         if wait:
             await self._parts.happened.wait(read_to, WAIT)
         found, missed = [], 0
@@ -153,10 +152,7 @@ class Admin:
             found += entries
             missed += more
             read_to[share] = entries[-1].number if entries else number
-        rows = [
-            _entry(entry) | {"happening": type(entry.what).__name__, "said": str(entry.what)}
-            for entry in sorted(found, key=lambda entry: entry.at)
-        ]
+        rows = [_entry(entry) for entry in sorted(found, key=lambda entry: entry.at)]
         return {"cursor": ".".join(map(str, read_to.values())), "missed": missed, "happened": rows}
 
     async def drain(self, request: Request) -> list[dict[str, Any]]:
@@ -170,7 +166,8 @@ class Admin:
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    return {"number": entry.number, "at": entry.at, **msgspec.structs.asdict(entry.what)}
+    said = {"happening": type(entry.what).__name__, "said": str(entry.what)}
+    return {"number": entry.number, "at": entry.at, **msgspec.structs.asdict(entry.what), **said}
 
 
 def _parameters(request: Request, *names: str) -> list[str]:

@@ -8,7 +8,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -208,12 +208,3 @@ def _reported(run: Verb, arguments: Arguments) -> int:
         if error.details:
             print(error.details, file=sys.stderr)
         return 1
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The lab's commands alone, without the rest of flockctl: `main(["up"])`."""
-    parser = argparse.ArgumentParser(prog="flockctl")
-    add_commands(parser.add_subparsers(required=True))
-    arguments = parser.parse_args(["lab", *(sys.argv[1:] if argv is None else argv)])
-    code: int = arguments.run(arguments)
-    return code

@@ -8,14 +8,15 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from flock import __version__
-from flock.cli import config, happened, lab, policy
-from flock.cli.tables import print_json, table
-from flock.edge.rpc_client import AgentError, ask
-
-NO = 1
+from flock.cli import config, lab, policy
+from flock.cli.answers import Shown, show, show_happened
+from flock.core.tables import table
+from flock.edge.rpc_client import AgentError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -51,55 +52,52 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return sub
 
-    command("status", _status, "can this node take pods, and if not, why")
-    command("pods", _pods, "the pods attached on this node and their addresses")
+    def question(op: str, words: Callable[[Any], Shown], text: str) -> argparse.ArgumentParser:
+        """A command whose answer is printed as it is, or in words."""
+        return command(op, partial(show, words=words, op=op), text)
+
+    question("status", _status, "can this node take pods, and if not, why")
+    question("pods", _pods, "the pods attached on this node and their addresses")
     check = command("check", _check, "compare store, kernel and manifests; list leaks and losses")
     check.add_argument("--repair", action="store_true", help="mend what can be mended, then list what is left")
-    command("bgp", _bgp, "the sessions of this node's BIRD with its routers")
-    command("anycast", _anycast, "who announces which address here, and why not")
+    question("bgp", _bgp, "the sessions of this node's BIRD with its routers")
+    question("anycast", _anycast, "who announces which address here, and why not")
     config.add_arguments(
         command("config", config.run, "the configuration in force on a node, and where each value came from")
     )
-    happened.add_arguments(command("happened", happened.run, "what happened on this node since its agent started"))
-    command("drain", _drain, "withdraw all anycast of this node until undrain; sessions and pods stay")
-    command("undrain", _undrain, "announce this node's anycast again")
+    happened = command(
+        "happened", partial(show_happened, op="happened"), "what happened on this node since its agent started"
+    )
+    happened.add_argument("-f", "--follow", action="store_true", help="go on showing it as it comes")
+    question("drain", _anycast, "withdraw all anycast of this node until undrain; sessions and pods stay")
+    question("undrain", _anycast, "announce this node's anycast again")
     policy.add_commands(commands)
     lab.add_commands(commands)
     return parser
 
 
-def _status(arguments: argparse.Namespace) -> int:
-    status = ask(arguments.run_dir, "status")
-    if arguments.output == "json":
-        print_json(status)
-    else:
-        print(f"node      {status['node']} (flock {status['version']})")
-        print(f"ready     {'yes' if status['ready'] else 'no'}")
-        for label, key in (("not ready", "not_ready"), ("degraded", "degraded")):
-            for text in status[key]:
-                print(f"{label:<10}{text}")
-        for problem in status.get("problems", ()):
-            print(f"problem   {problem['where']}: {problem['message']}")
-        if "pods" in status:
-            counts = ", ".join(f"{count} {state}" for state, count in status["pods"].items())
-            print(f"pods      {counts}")
-            print(f"mtu       {status['mtu']}")
-            rows = [(p["cidr"], p["used"], p["cooling"], _size(p["size"])) for p in status["pools"]]
-            print(table(("POOL", "USED", "COOLING", "SIZE"), rows))
-            for session in status["sessions"]:
-                print(f"session   {session['peer']} {session['state']}")
-            if status["withdrawn"]:
-                print(f"anycast   withdrawn: {status['withdrawn']}")
-            elif status["announced"]:
-                print(f"anycast   {', '.join(status['announced'])}")
-    return 0 if status["ready"] else NO
+def _status(status: dict[str, Any]) -> Shown:
+    lines = [
+        f"node      {status['node']} (flock {status['version']})",
+        f"ready     {'yes' if status['ready'] else 'no'}",
+    ]
+    for label, key in (("not ready", "not_ready"), ("degraded", "degraded")):
+        lines += [f"{label:<10}{text}" for text in status[key]]
+    lines += [f"problem   {problem['where']}: {problem['message']}" for problem in status.get("problems", ())]
+    if "pods" in status:
+        lines.append(f"pods      {', '.join(f'{count} {state}' for state, count in status['pods'].items())}")
+        lines.append(f"mtu       {status['mtu']}")
+        rows = [(p["cidr"], p["used"], p["cooling"], _size(p["size"])) for p in status["pools"]]
+        lines.append(table(("POOL", "USED", "COOLING", "SIZE"), rows))
+        lines += [f"session   {session['peer']} {session['state']}" for session in status["sessions"]]
+        if status["withdrawn"]:
+            lines.append(f"anycast   withdrawn: {status['withdrawn']}")
+        elif status["announced"]:
+            lines.append(f"anycast   {', '.join(status['announced'])}")
+    return "\n".join(lines), status["ready"]
 
 
-def _pods(arguments: argparse.Namespace) -> int:
-    pods = ask(arguments.run_dir, "pods")
-    if arguments.output == "json":
-        print_json(pods)
-        return 0
+def _pods(pods: list[dict[str, Any]]) -> Shown:
     rows = [
         (
             f"{p['namespace']}/{p['pod']}" if p["pod"] else "-",
@@ -114,67 +112,39 @@ def _pods(arguments: argparse.Namespace) -> int:
         )
         for p in pods
     ]
+    pending = (
+        f"\npending: {p['namespace']}/{p['pod']}: {key} was changed after the pod started; it needs a new pod"
+        for p in pods
+        for key in p["pending_annotations"]
+    )
     head = ("POD", "CONTAINER", "STATE", "READY", "IPV6", "IPV4", "EXTRA", "ANYCAST", "INTERFACE")
-    print(table(head, rows))
-    for p in pods:
-        for key in p["pending_annotations"]:
-            print(f"pending: {p['namespace']}/{p['pod']}: {key} was changed after the pod started; it needs a new pod")
-    return 0
+    return table(head, rows) + "".join(pending), True
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    rows = ask(arguments.run_dir, "repair" if arguments.repair else "check")
-    if arguments.output == "json":
-        print_json(rows)
-    elif rows:
-        cells = [(r["type"], r["pod"] or "-", r["container"][:13] or "-", r["item"]) for r in rows]
-        print(table(("TYPE", "POD", "CONTAINER", "ITEM"), cells))
-    else:
-        print("store, kernel and manifests agree")
-    return NO if rows else 0
+    return show(arguments, _differences, "repair" if arguments.repair else "check")
 
 
-def _bgp(arguments: argparse.Namespace) -> int:
-    peers = ask(arguments.run_dir, "bgp")
-    if arguments.output == "json":
-        print_json(peers)
-    else:
-        rows = [
-            (
-                p["peer"],
-                p["address"] or "-",
-                p["asn"] or "-",
-                p["state"],
-                p.get("since", "-"),
-                p.get("imported", "-"),
-                p.get("exported", "-"),
-                p.get("last_error") or "-",
-            )
-            for p in peers
-        ]
-        print(table(("PEER", "ADDRESS", "ASN", "STATE", "SINCE", "RECEIVED", "SENT", "LAST ERROR"), rows))
-    return 0 if all(p["up"] for p in peers) else NO
+def _differences(rows: list[dict[str, Any]]) -> Shown:
+    cells = [(r["type"], r["pod"] or "-", r["container"][:13] or "-", r["item"]) for r in rows]
+    text = table(("TYPE", "POD", "CONTAINER", "ITEM"), cells) if rows else "store, kernel and manifests agree"
+    return text, not rows
 
 
-def _anycast(arguments: argparse.Namespace, op: str = "anycast") -> int:
-    claims = ask(arguments.run_dir, op)
-    if arguments.output == "json":
-        print_json(claims)
-        return 0
+def _bgp(peers: list[dict[str, Any]]) -> Shown:
+    keys = ("peer", "address", "asn", "state", "since", "imported", "exported", "last_error")
+    told = (p | {"asn": p["asn"] or "-"} for p in peers)  # 0: of none
+    rows = [["-" if p.get(key, "") == "" else p[key] for key in keys] for p in told]
+    head = ("PEER", "ADDRESS", "ASN", "STATE", "SINCE", "RECEIVED", "SENT", "LAST ERROR")
+    return table(head, rows), all(p["up"] for p in peers)
+
+
+def _anycast(claims: list[dict[str, Any]]) -> Shown:
     rows = [
         (c["address"], c["kind"], c["pod"], c["interface"], "yes" if c["announced"] else "no", c["reason"] or "-")
         for c in claims
     ]
-    print(table(("ADDRESS", "KIND", "POD", "INTERFACE", "ANNOUNCED", "WHY NOT"), rows))
-    return 0
-
-
-def _drain(arguments: argparse.Namespace) -> int:
-    return _anycast(arguments, "drain")
-
-
-def _undrain(arguments: argparse.Namespace) -> int:
-    return _anycast(arguments, "undrain")
+    return table(("ADDRESS", "KIND", "POD", "INTERFACE", "ANNOUNCED", "WHY NOT"), rows), True
 
 
 def _size(size: int) -> str:

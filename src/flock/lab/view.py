@@ -4,8 +4,7 @@ From the top: the client with its routers, a matrix of nodes and routers with th
 ✂ the link is cut, · none expected), the pods, what is announced and where each router sends it, the links that are cut.
 """
 
-from collections.abc import Iterable
-
+from flock.core.tables import table
 from flock.lab.status import NodeStatus, PodStatus, RouterStatus, Status
 from flock.lab.topology import CLIENT, LAN
 
@@ -75,7 +74,7 @@ def _session_mark(router: RouterStatus, peer: str, cut: bool) -> str:
 
 def _pods(status: Status) -> str:
     rows = [_pod_row(pod) for node in status.nodes for pod in status.pods if pod.node == node.name]
-    return _table([("POD", "NODE", "STATE", "ADDRESSES", "ANYCAST"), *rows]) if rows else ""
+    return table(("POD", "NODE", "STATE", "ADDRESSES", "ANYCAST"), rows) if rows else ""
 
 
 def _pod_row(pod: PodStatus) -> tuple[str, ...]:
@@ -89,17 +88,8 @@ def _anycast(status: Status) -> str:
         (address, *(" ".join(by_router.get(name, ())) or "-" for name in names))
         for address, by_router in status.anycast.items()
     ]
-    return _table([("ANNOUNCED", *(f"{name} SENDS TO" for name in names)), *rows]) if rows else ""
+    return table(("ANNOUNCED", *(f"{name} SENDS TO" for name in names)), rows) if rows else ""
 
 
 def _cuts(status: Status) -> str:
     return f"cut: {' '.join(status.cut)}" if status.cut else ""
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_padded(row, widths) for row in rows)
-
-
-def _padded(row: Iterable[str], widths: list[int]) -> str:
-    return "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
