@@ -226,15 +226,8 @@ def test_a_ready_pod_that_is_deleted_without_warning_is_withdrawn(lab: Lab, serv
     replicas(lab, serve, a="n1", b="n2")
     sent_to(lab, {"n1", "n2"})
     pod, node = lab.pods.get("a"), lab.node("n1")
-    cni.delete(
-        node.host,
-        program=node.cni,
-        socket=node.run_dir / "flock.sock",
-        container=pod.container,
-        netns=namespaces.NETNS_DIR / pod.netns,
-        args=pod.cni_args,
-        result=pod.result,
-    )
+    netns, told = namespaces.NETNS_DIR / pod.netns, {"prevResult": pod.result}
+    cni.run(node, "DEL", container=pod.container, netns=netns, args=pod.cni_args, more=told)
     for address in (V6, V4):
         follows(lambda a=address: senders(lab, a), {"n2"})
 

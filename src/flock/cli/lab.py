@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from flock.core.errors import FlockError
+from flock.edge.manifestfile import SUFFIXES
 from flock.lab.fabric import Lab, locate
 from flock.lab.home import DEFAULT_NAME
-from flock.lab.manifests import SUFFIXES
 from flock.lab.mirror import strays
 from flock.lab.reach import ask, ping
-from flock.lab.routers import KINDS
+from flock.lab.routers import DAEMONS
 from flock.lab.status import observe
 from flock.lab.topology import TOPOLOGIES
 from flock.lab.traffic import summary
@@ -87,7 +87,7 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     up.epilog = "When something does not start, what was built stays for a look; `lab down` removes it."
     up.add_argument("--nodes", type=int, default=3)
     up.add_argument("--routers", type=int, default=2)
-    up.add_argument("--router", choices=KINDS, default="bird", help="the routers' daemon (default: bird)")
+    up.add_argument("--router", choices=[*DAEMONS], default="bird", help="the routers' daemon (default: bird)")
     up.add_argument("--topology", choices=TOPOLOGIES, help="default: leaf-spine; with --nodeconfigs: what they need")
     up.add_argument("--nodeconfigs", type=Path, metavar="DIR", help="your own NodeConfigs and other manifests")
     up.add_argument("--plain", action="store_true", help="no agents: BIRD alone, fed by `ip route … proto static`")

@@ -62,8 +62,8 @@ class Refused(Exception):
     """One object is wrong; the message names the field."""
 
 
-def parse_manifest(data: bytes, *, node: str, kinds: Iterable[Kind[Any]] = KINDS) -> Manifest:
-    """Objects of nodes other than `node` (Node, NodeConfig) are left out.  Raises Unreadable."""
+def parse_manifest(data: bytes, *, node: str | None, kinds: Iterable[Kind[Any]] = KINDS) -> Manifest:
+    """Objects of nodes other than `node` (Node, NodeConfig) are left out, unless that is None.  Raises Unreadable."""
     rows = {kind.name: kind for kind in kinds if kind.shape is not None}
     objects: dict[ObjectKey, Object] = {}
     refused: dict[ObjectKey, str] = {}
@@ -73,7 +73,7 @@ def parse_manifest(data: bytes, *, node: str, kinds: Iterable[Kind[Any]] = KINDS
         if kind is None or _foreign(item, kind):
             continue
         key = _key(item, namespaced=kind.namespaced)
-        if kind.is_of_one_node and key.name not in ("", node):
+        if kind.is_of_one_node and node is not None and key.name not in ("", node):
             continue
         try:
             value = _object(item, kind)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flock.lab.errors import LabError
-from flock.lab.hosts import Host
+from flock.lab.nodes import Node
 
 # A restarting agent gets this long; the plugin then fails with "try again".
 WAIT_SECONDS = 10
@@ -27,37 +27,24 @@ class CniError(LabError):
         self.cni_code = cni_code
 
 
-def add(
-    node: Host, *, program: str, socket: Path, container: str, netns: Path, args: str, annotations: Mapping[str, str]
-) -> dict[str, Any]:
-    """Attach a sandbox; the CNI result."""
-    config = _config(socket) | {"runtimeConfig": {"io.kubernetes.cri.pod-annotations": dict(annotations)}}
-    result: dict[str, Any] = json.loads(_exec(node, program, "ADD", config, _sandbox(container, netns, args)))
-    return result
-
-
-def delete(
-    node: Host, *, program: str, socket: Path, container: str, netns: Path, args: str, result: dict[str, Any] | None
-) -> None:
-    config = _config(socket) | ({"prevResult": result} if result else {})
-    _exec(node, program, "DEL", config, _sandbox(container, netns, args))
-
-
-def _config(socket: Path) -> dict[str, Any]:
-    return {"cniVersion": "1.0.0", "name": "flock", "type": "flock", "socket": str(socket), "wait": WAIT_SECONDS}
-
-
-def _sandbox(container: str, netns: Path, args: str) -> dict[str, str]:
-    return {"CNI_CONTAINERID": container, "CNI_NETNS": str(netns), "CNI_IFNAME": "eth0", "CNI_ARGS": args}
-
-
-def _exec(node: Host, program: str, verb: str, config: dict[str, Any], env: Mapping[str, str]) -> str:
-    environment = {"CNI_COMMAND": verb, "CNI_PATH": str(Path(program).parent), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+def run(node: Node, verb: str, *, container: str, netns: Path, args: str, more: Mapping[str, Any] | None = None) -> str:
+    """What the plugin prints for this sandbox; `more` is added to its configuration."""
+    config = {"cniVersion": "1.0.0", "name": "flock", "type": "flock", "wait": WAIT_SECONDS}
+    config |= {"socket": str(node.run_dir / "flock.sock"), **(more or {})}
+    environment = {
+        "CNI_COMMAND": verb,
+        "CNI_CONTAINERID": container,
+        "CNI_NETNS": str(netns),
+        "CNI_IFNAME": "eth0",
+        "CNI_ARGS": args,
+        "CNI_PATH": str(Path(node.cni).parent),
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    }
     try:
         done = subprocess.run(
-            node.inside([program]),
+            node.host.inside([node.cni]),
             input=json.dumps(config),
-            env=environment | dict(env),
+            env=environment,
             capture_output=True,
             text=True,
             timeout=TIMEOUT,

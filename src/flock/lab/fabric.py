@@ -16,13 +16,14 @@ import msgspec
 
 from flock.core.errors import FieldError
 from flock.core.nodeconfig import NodeConfig, PasswordSource
-from flock.lab import manifests, mirror, namespaces, router_bird, routers
+from flock.lab import manifests, mirror, namespaces, router_bird
 from flock.lab.errors import LabError
 from flock.lab.home import DEFAULT_NAME, DEFAULT_ROOT, Home, Record, write, write_object
 from flock.lab.hosts import Host, end, wait_until
 from flock.lab.nodeconfigs import generated, plan_for
 from flock.lab.nodes import AGENT, Node, cni_program
 from flock.lab.pods import Pods
+from flock.lab.routers import DAEMONS
 from flock.lab.speaker import Kind, Router, Speaker
 from flock.lab.topology import CLIENT, SWITCH, Element, Topology, plan
 
@@ -91,12 +92,12 @@ class Lab:
         if nodeconfigs:
             manifests.copy(nodeconfigs, self.home.manifests)
         else:
-            for config in generated(self.plan, bfd=routers.knows_bfd(self.record.router)):
+            for config in generated(self.plan, bfd=DAEMONS[self.record.router].knows_bfd):
                 write_object(self.home.manifests, f"nodeconfig-{config['metadata']['name']}", config)
 
     def _write_jobs(self) -> None:
         """Tell every router, the client and every plain node what to do."""
-        bfd = routers.knows_bfd(self.record.router)
+        bfd = DAEMONS[self.record.router].knows_bfd
         configs = self.node_configs()
         passwords = _passwords(configs)
         jobs = [*mirror.routers(self.plan, configs, passwords=passwords, bfd=bfd), mirror.client(self.plan, bfd=bfd)]
@@ -165,7 +166,7 @@ class Lab:
     def router(self, name: str) -> Router:
         """A router, or the client, which is a BIRD whatever the routers are."""
         job = msgspec.json.decode((self.home.of(name) / "speaker.json").read_bytes(), type=Speaker)
-        return routers.make("bird" if name == CLIENT else self.record.router, self.host(name), job)
+        return DAEMONS["bird" if name == CLIENT else self.record.router].router(self.host(name), job)
 
     def routers(self) -> tuple[Router, ...]:
         """The routers and, last, the client."""
@@ -236,9 +237,9 @@ def _check(name: str, router: Kind) -> None:
     if namespaces.present(name):
         raise FieldError("--name", f"lab {name} is there already, whole or in part; `flockctl lab down` removes it")
     for kind in dict.fromkeys(("bird", router)):
-        program, package = routers.PROGRAMS[kind]
-        if shutil.which(program) is None:
-            raise LabError(f"{program} is missing", details=f"on Debian it comes with package {package}")
+        daemon = DAEMONS[kind]
+        if shutil.which(daemon.program) is None:
+            raise LabError(f"{daemon.program} is missing", details=f"on Debian it comes with package {daemon.package}")
 
 
 def _passwords(configs: Sequence[NodeConfig]) -> Mapping[PasswordSource, str]:

@@ -95,9 +95,16 @@ class Host:
             return "\n".join(self._log(role).read_text(errors="replace").splitlines()[-lines:])
         return ""
 
-    def wait(self, role: str, ready: Callable[[], bool], *, what: str, timeout: float = 10) -> None:
-        """Wait for a daemon to be of use; raises LabError with the end of its log when it is not, or dies."""
-        if wait_until(lambda: ready() or not self.running(role), timeout=timeout) and ready():
+    def wait(self, role: str, ready: Callable[[], object], *, what: str, timeout: float = 10) -> None:
+        """Wait for a daemon to be of use: for an answer, and no LabError.  Raises LabError with the end of its log when
+        it is not, or dies."""
+
+        def is_ready() -> bool:
+            with suppress(LabError):
+                return bool(ready())
+            return False
+
+        if wait_until(lambda: is_ready() or not self.running(role), timeout=timeout) and is_ready():
             return
         state = "is running" if self.running(role) else "has ended"
         raise LabError(f"{self.name}: {what} did not come up; {role} {state}", details=self.log(role))

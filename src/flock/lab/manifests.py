@@ -1,23 +1,19 @@
 """Files of manifests: an operator's own copied into a lab, and the NodeConfigs among them."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
 from flock.core.errors import FieldError
-from flock.core.manifest import ObjectKey, Unreadable, parse_manifest
+from flock.core.manifest import Unreadable, parse_manifest
 from flock.core.nodeconfig import NodeConfig, NodeConfigError, parse_node_config
-
-SUFFIXES = (".yaml", ".yml", ".json")
+from flock.edge.manifestfile import is_manifest
 
 
 def files(directory: Path) -> list[Path]:
     """The files the agent would read, in its order."""
     if not directory.is_dir():
         raise FieldError("--nodeconfigs", f"{directory} is not a directory")
-    return sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
+    return sorted(path for path in directory.iterdir() if is_manifest(path.name))
 
 
 def copy(source: Path, target: Path) -> None:
@@ -31,33 +27,17 @@ def node_configs(directory: Path) -> tuple[NodeConfig, ...]:
     Raises FieldError naming the file and the field: unlike the agent, which keeps the last good one, a lab is
     where a mistake should be seen.
     """
-    found: dict[str, NodeConfig] = {}
-    for path in files(directory):
-        for name in _named(path):
-            found[name] = _node_config(path, name)
-    return tuple(found.values())
+    return tuple({config.name: config for path in files(directory) for config in _node_configs(path)}.values())
 
 
-def _node_config(path: Path, name: str) -> NodeConfig:
-    """Read as the agent of that node reads it."""
-    key = ObjectKey("NodeConfig", "", name)
+def _node_configs(path: Path) -> list[NodeConfig]:
+    """Each read as the agent of its node reads it."""
     try:
-        manifest = parse_manifest(path.read_bytes(), node=name)
-        if key in manifest.refused:
-            raise FieldError(str(path), manifest.refused[key])
-        return parse_node_config(manifest.objects[key])  # type: ignore[arg-type]
+        manifest = parse_manifest(path.read_bytes(), node=None)
+        for key, problem in manifest.refused.items():
+            if key.kind == "NodeConfig":
+                raise FieldError(str(path), problem)
+        found = [value for key, value in manifest.objects.items() if key.kind == "NodeConfig"]
+        return [parse_node_config(value) for value in found]  # type: ignore[arg-type]
     except (Unreadable, NodeConfigError) as error:
         raise FieldError(str(path), error.msg) from None
-
-
-def _named(path: Path) -> Iterator[str]:
-    """Names of the NodeConfigs in a file."""
-    try:
-        documents = list(yaml.safe_load_all(path.read_bytes()))
-    except yaml.YAMLError as error:
-        raise FieldError(str(path), f"is not YAML: {error}") from None
-    for document in documents:
-        listed = document.get("items") if isinstance(document, dict) else None
-        for item in listed if isinstance(listed, list) else [document]:
-            if isinstance(item, dict) and item.get("kind") == "NodeConfig":
-                yield str((item.get("metadata") or {}).get("name"))

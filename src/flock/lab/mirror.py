@@ -6,11 +6,12 @@ exception: routers keep their own, and a NodeConfig that expects another is refu
 
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_interface
+from typing import Any
 
 import msgspec
 
 from flock.core.nodeconfig import NodeConfig, PasswordSource, Peer
-from flock.core.nodeconfig.shape import BFD
+from flock.core.nodeconfig.shape import BFD, NO_BFD
 from flock.lab.speaker import Neighbour, OspfLink, Speaker
 from flock.lab.topology import CLIENT, Element, Plan, Port
 
@@ -95,13 +96,8 @@ def _inward(
         interface=near.ifname if peer.zone else None,
         asn=config.bgp.asn,
         local_address=_bare(peer),
-        families=peer.families,
-        hold_time=peer.hold_time,
-        bfd=peer.bfd if bfd else BFD(enabled=False),
-        multihop=peer.multihop,
-        ttl_security=peer.ttl_security,
-        password=passwords.get(peer.password) if peer.password else None,
         default_route=True,
+        **_agreed(peer, passwords, bfd=bfd),
     )
 
 
@@ -115,13 +111,20 @@ def _outward(plan: Plan, node: Element, peer: Peer, passwords: Passwords) -> Nei
         interface=peer.zone,
         asn=peer.asn,
         local_address=str(peer.local_address or _own_address(port, peer)).split("%")[0],
-        families=peer.families,
-        hold_time=peer.hold_time,
-        bfd=peer.bfd,
-        multihop=peer.multihop,
-        ttl_security=peer.ttl_security,
-        password=passwords.get(peer.password) if peer.password else None,
+        **_agreed(peer, passwords, bfd=True),
     )
+
+
+def _agreed(peer: Peer, passwords: Passwords, *, bfd: bool) -> dict[str, Any]:
+    """What both ends of a session have to be told alike."""
+    return {
+        "families": peer.families,
+        "hold_time": peer.hold_time,
+        "bfd": peer.bfd if bfd else NO_BFD,
+        "multihop": peer.multihop,
+        "ttl_security": peer.ttl_security,
+        "password": passwords.get(peer.password) if peer.password else None,
+    }
 
 
 def _fabric_neighbour(plan: Plan, port: Port, *, bfd: bool) -> Neighbour:
@@ -135,7 +138,7 @@ def _fabric_neighbour(plan: Plan, port: Port, *, bfd: bool) -> Neighbour:
         local_address=port.addresses[0].split("/")[0],
         families=("ipv6", "ipv4"),
         hold_time=FABRIC_HOLD,
-        bfd=FABRIC_BFD if bfd else BFD(enabled=False),
+        bfd=FABRIC_BFD if bfd else NO_BFD,
     )
 
 

@@ -1,7 +1,7 @@
 """NodeConfigs for a lab: made from the plan, or an operator's own, with a plan made from them.
 
 An operator's NodeConfigs carry production addresses.  `plan_for` gives every peer address a router of its own and
-every node the address its peers expect, all on one LAN, so that the files are tried unchanged.
+every node the address its peers expect, all on one t.LAN, so that the files are tried unchanged.
 """
 
 from collections.abc import Sequence
@@ -11,18 +11,8 @@ from typing import Any
 from flock.core.errors import FieldError
 from flock.core.nodeconfig import Address, NodeConfig
 from flock.core.nodeconfig.parse import API_VERSION
-from flock.lab.topology import (
-    ADDRESSES,
-    ANYCAST,
-    LAN,
-    MOST_NODES,
-    MOST_ROUTERS,
-    Element,
-    Plan,
-    Port,
-    client,
-    uplink_pair,
-)
+from flock.lab import topology as t
+from flock.lab.topology import Element, Plan
 
 Manifest = dict[str, Any]
 
@@ -58,30 +48,30 @@ def _node_config(plan: Plan, node: Element, *, bfd: bool) -> Manifest:
             "cidr4": list(node.cidr4),
             "routerID": node.router_id,
             "bgp": {"asn": node.asn, "peers": peers},
-            "anycast": {"allowed": [{"prefixes": list(ANYCAST)}]},
-            "addresses": {"allowed": [{"prefixes": list(ADDRESSES)}]},
+            "anycast": {"allowed": [{"prefixes": list(t.ANYCAST)}]},
+            "addresses": {"allowed": [{"prefixes": list(t.ADDRESSES)}]},
         },
     }
 
 
 def plan_for(configs: Sequence[NodeConfig]) -> Plan:
-    """A LAN on which all these NodeConfigs find their peers."""
+    """A t.LAN on which all these NodeConfigs find their peers."""
     peers = [peer for config in configs for peer in (config.bgp.peers if config.bgp else ())]
     routers: dict[str, int] = {}  # address -> AS number
     for peer in peers:
         routers.setdefault(str(peer.address).split("%")[0], peer.asn)
-    if not 1 <= len(configs) <= MOST_NODES:
-        raise FieldError("--nodeconfigs", f"{len(configs)} NodeConfigs; a lab has 1 to {MOST_NODES} nodes")
-    if len(routers) > MOST_ROUTERS:
-        raise FieldError("--nodeconfigs", f"{len(routers)} different peers; a lab has at most {MOST_ROUTERS} routers")
+    if not 1 <= len(configs) <= t.MOST_NODES:
+        raise FieldError("--nodeconfigs", f"{len(configs)} NodeConfigs; a lab has 1 to {t.MOST_NODES} nodes")
+    if len(routers) > t.MOST_ROUTERS:
+        raise FieldError("--nodeconfigs", f"{len(routers)} different peers; a lab has at most {t.MOST_ROUTERS} routers")
     for peer in peers:
         if peer.zone not in (None, "eth0"):
             raise FieldError("--nodeconfigs", f"peer {peer.address}: the lab's nodes have eth0 and no {peer.zone}")
     taken = {*routers, *(str(p.local_address).split("%")[0] for p in peers if p.local_address)}
     nodes = [_given_node(i, config, taken) for i, config in enumerate(configs, start=1)]
     elements = [_given_router(j, address, asn) for j, (address, asn) in enumerate(routers.items(), start=1)]
-    far_ends = tuple(uplink_pair(router.name, j)[1] for j, router in enumerate(elements, start=1))
-    return Plan((*nodes, *elements, client(far_ends)))
+    far_ends = tuple(t.uplink_pair(router.name, j)[1] for j, router in enumerate(elements, start=1))
+    return Plan((*nodes, *elements, t.client(far_ends)))
 
 
 def _given_node(i: int, config: NodeConfig, taken: set[str]) -> Element:
@@ -92,9 +82,11 @@ def _given_node(i: int, config: NodeConfig, taken: set[str]) -> Element:
         elif not peer.address.is_link_local:
             network = ip_network(_with_length(peer.address), strict=False)
             if str(network) not in addresses:
-                own = next(a for a in (network[n] for n in range(100 + i, 256)) if str(a) not in taken)
-                taken.add(str(own))
-                addresses[str(network)] = _with_length(own)
+                free = next(a for a in (network[n] for n in range(100 + i, 256)) if str(a) not in taken)
+                taken.add(str(free))
+                addresses[str(network)] = _with_length(free)
+    own = t.lan_addresses(10 + i)
+    held = tuple(addresses.values()) or own["addresses"]
     return Element(
         name=config.name,
         role="node",
@@ -102,14 +94,7 @@ def _given_node(i: int, config: NodeConfig, taken: set[str]) -> Element:
         router_id=str(config.router_id or f"198.51.100.{10 + i}"),
         cidr6=tuple(map(str, config.cidr6)),
         cidr4=tuple(map(str, config.cidr4)),
-        ports=(
-            _lan_port(
-                config.name,
-                "eth0",
-                link_local=f"fe80::{10 + i}",
-                addresses=tuple(addresses.values()) or (f"2001:db8:ffff::{10 + i}/64", f"198.51.100.{10 + i}/24"),
-            ),
-        ),
+        ports=(t.lan_port(config.name, "eth0", link_local=own["link_local"], addresses=held),),
     )
 
 
@@ -117,18 +102,8 @@ def _given_router(j: int, address: str, asn: int) -> Element:
     name = f"r{j}"
     link_local = address if address.startswith("fe80:") else f"fe80::{j}"
     addresses = () if address.startswith("fe80:") else (f"{address}/{24 if '.' in address else 64}",)
-    lan = _lan_port(name, LAN, link_local=link_local, addresses=addresses)
-    return Element(
-        name=name,
-        role="router",
-        asn=asn,
-        router_id=f"198.51.100.{j}",
-        ports=(lan, uplink_pair(name, j)[0]),
-    )
-
-
-def _lan_port(owner: str, ifname: str, *, link_local: str, addresses: tuple[str, ...]) -> Port:
-    return Port(owner=owner, towards=LAN, ifname=ifname, bridge=f"br-{LAN}", link_local=link_local, addresses=addresses)
+    ports = (t.lan_port(name, t.LAN, link_local=link_local, addresses=addresses), t.uplink_pair(name, j)[0])
+    return Element(name=name, role="router", asn=asn, router_id=f"198.51.100.{j}", ports=ports)
 
 
 def _with_length(address: Address) -> str:

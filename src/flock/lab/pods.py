@@ -5,6 +5,7 @@ it writes the pod's addresses, its Ready condition and its deletion timestamp.  
 the manifest is made from it, so the two cannot disagree.
 """
 
+import json
 import secrets
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 
 from flock.core.annotations import ANYCAST
+from flock.core.conflist import ANNOTATIONS as PASSED
 from flock.core.errors import FieldError
 from flock.lab import cni, namespaces
 from flock.lab.errors import LabError
@@ -149,15 +151,7 @@ class Pods:
         try:
             namespaces.create(pod.netns)
             self.host(pod).run(["ip", "link", "set", "lo", "up"])
-            result = cni.add(
-                where.host,
-                program=where.cni,
-                socket=where.run_dir / "flock.sock",
-                container=pod.container,
-                netns=namespaces.NETNS_DIR / pod.netns,
-                args=pod.cni_args,
-                annotations=pod.annotations,
-            )
+            result = json.loads(self._run(where, "ADD", pod, runtimeConfig={PASSED: pod.annotations}))
         except LabError:
             self._forget(pod)
             raise
@@ -182,16 +176,12 @@ class Pods:
         time.sleep(grace)
         node = self._node(pod.node)
         end(namespaces.pids(pod.netns))
-        cni.delete(
-            node.host,
-            program=node.cni,
-            socket=node.run_dir / "flock.sock",
-            container=pod.container,
-            netns=namespaces.NETNS_DIR / pod.netns,
-            args=pod.cni_args,
-            result=pod.result,
-        )
+        self._run(node, "DEL", pod, **({"prevResult": pod.result} if pod.result else {}))
         self._forget(pod)
+
+    def _run(self, node: Node, verb: str, pod: PodRecord, **more: Any) -> str:
+        netns = namespaces.NETNS_DIR / pod.netns
+        return cni.run(node, verb, container=pod.container, netns=netns, args=pod.cni_args, more=more)
 
     def _save(self, pod: PodRecord) -> PodRecord:
         write(self._home.pods / f"{pod.file}.json", msgspec.json.encode(pod))

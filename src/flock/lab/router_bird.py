@@ -10,25 +10,19 @@ from pathlib import Path
 
 from flock.core.birdconf.text import password
 from flock.core.nodeconfig import Family
-from flock.lab.errors import LabError
 from flock.lab.hosts import Host
-from flock.lab.speaker import MULTIPATH, Neighbour, OspfLink, Routes, Session, Speaker
+from flock.lab.speaker import MULTIPATH, Neighbour, OspfLink, Router, Routes, Session, Speaker
 
 ROLE = "bird"
 
 
-class BirdRouter:
-    def __init__(self, host: Host, speaker: Speaker) -> None:
-        self.host = host
-        self.speaker = speaker
-        self.socket = host.home / "bird.ctl"
+class BirdRouter(Router):
+    @property
+    def socket(self) -> Path:
+        return self.host.home / "bird.ctl"
 
     def start(self) -> None:
-        config = self.host.home / "bird.conf"
-        self.host.home.mkdir(parents=True, exist_ok=True)
-        config.write_text(render(self.speaker))
-        config.chmod(0o600)  # passwords
-        run(self.host, config=config, socket=self.socket)
+        run(self.host, config=self._write("bird.conf", render(self.speaker)), socket=self.socket)
 
     def stop(self) -> None:
         self.host.stop(ROLE)
@@ -55,15 +49,7 @@ class BirdRouter:
 def run(host: Host, *, config: Path, socket: Path) -> None:
     """Run BIRD as a node's or router's init would, and wait until it answers."""
     host.spawn(ROLE, ["bird", "-f", "-R", "-c", str(config), "-s", str(socket)])
-    host.wait(ROLE, lambda: answers(host, socket), what="BIRD")
-
-
-def answers(host: Host, socket: Path) -> bool:
-    try:
-        birdc(host, socket, "show status")
-    except LabError:
-        return False
-    return True
+    host.wait(ROLE, lambda: birdc(host, socket, "show status"), what="BIRD")
 
 
 def birdc(host: Host, socket: Path, command: str) -> str:

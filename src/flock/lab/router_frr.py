@@ -13,27 +13,20 @@ from typing import Any
 from flock.core.nodeconfig import Family
 from flock.core.nodeconfig.shape import BFD
 from flock.lab.errors import LabError
-from flock.lab.hosts import Host
-from flock.lab.speaker import MULTIPATH, Neighbour, OspfLink, Routes, Session, Speaker
+from flock.lab.speaker import MULTIPATH, Neighbour, OspfLink, Router, Routes, Session, Speaker
 
 BIN = Path("/usr/lib/frr")
 USER = "frr"
 
 
-class FrrRouter:
-    def __init__(self, host: Host, speaker: Speaker) -> None:
-        self.host = host
-        self.speaker = speaker
-
+class FrrRouter(Router):
     def start(self) -> None:
         home = self.host.home
         home.mkdir(parents=True, exist_ok=True)
         shutil.chown(home, USER, USER)
         _check_reachable(home)
         for daemon, text in render(self.speaker).items():
-            config = home / f"{daemon}.conf"
-            config.write_text(text)
-            config.chmod(0o600)
+            config = self._write(f"{daemon}.conf", text)
             shutil.chown(config, USER, USER)
             self.host.spawn(daemon, [str(BIN / daemon), *self._options(daemon), "-f", str(config)])
             self.host.wait(daemon, (home / f"{daemon}.vty").exists, what=f"FRR's {daemon}")

@@ -7,31 +7,25 @@ third implementation makes of our announcements.
 import json
 from typing import Any
 
-from flock.lab.errors import LabError
-from flock.lab.hosts import Host
-from flock.lab.speaker import Neighbour, Routes, Session, Speaker
+from flock.lab.speaker import Neighbour, Router, Routes, Session, Speaker
 
 ROLE = "gobgpd"
 STATES = ("Unknown", "Idle", "Connect", "Active", "OpenSent", "OpenConfirm", "Established")
 
 
-class GobgpRouter:
-    def __init__(self, host: Host, speaker: Speaker) -> None:
-        self.host = host
-        self.speaker = speaker
-        self._api = f"unix://{host.home / 'api.sock'}"
+class GobgpRouter(Router):
+    @property
+    def _api(self) -> str:
+        return f"unix://{self.host.home / 'api.sock'}"
 
     def start(self) -> None:
-        self.host.home.mkdir(parents=True, exist_ok=True)
-        config = self.host.home / "gobgpd.json"
-        config.write_text(json.dumps(render(self.speaker), indent=1))
-        config.chmod(0o600)
+        config = self._write("gobgpd.json", json.dumps(render(self.speaker), indent=1))
         if not self.host.running(ROLE):
             (self.host.home / "api.sock").unlink(missing_ok=True)
         self.host.spawn(
             ROLE, ["gobgpd", "-f", str(config), "-t", "json", "-p", "--pprof-disable", f"--api-hosts={self._api}"]
         )
-        self.host.wait(ROLE, self._answers, what="GoBGP")
+        self.host.wait(ROLE, lambda: self._show("global"), what="GoBGP")
 
     def stop(self) -> None:
         self.host.stop(ROLE)
@@ -44,13 +38,6 @@ class GobgpRouter:
     def sessions(self) -> tuple[Session, ...]:
         rows = {row["conf"]["neighbor_address"]: row for row in self._show("neighbor")}
         return tuple(_session(n, rows.get(_zoned(n.address, n), {})) for n in self.speaker.neighbours)
-
-    def _answers(self) -> bool:
-        try:
-            self._show("global")
-        except LabError:
-            return False
-        return True
 
     def _show(self, *command: str) -> Any:
         return json.loads(self.host.run(["gobgp", "--target", self._api, "-j", *command]) or "{}")

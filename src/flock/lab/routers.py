@@ -1,27 +1,22 @@
 """Which daemons can be routers, and what each can do."""
 
-from typing import get_args
+from typing import NamedTuple
 
-from flock.lab.hosts import Host
 from flock.lab.router_bird import BirdRouter
 from flock.lab.router_frr import FrrRouter
 from flock.lab.router_gobgp import GobgpRouter
-from flock.lab.speaker import Kind, Router, Speaker
+from flock.lab.speaker import Kind, Router
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
-# The program that has to be there, and the Debian package it comes with.
-PROGRAMS: dict[Kind, tuple[str, str]] = {
-    "bird": ("bird", "bird2"),
-    "frr": ("/usr/lib/frr/bgpd", "frr"),
-    "gobgp": ("gobgpd", "gobgpd"),
+
+class Daemon(NamedTuple):
+    router: type[Router]
+    program: str  # has to be there
+    package: str  # Debian's, which it comes with
+    knows_bfd: bool = True
+
+
+DAEMONS: dict[Kind, Daemon] = {
+    "bird": Daemon(BirdRouter, "bird", "bird2"),
+    "frr": Daemon(FrrRouter, "/usr/lib/frr/bgpd", "frr"),
+    "gobgp": Daemon(GobgpRouter, "gobgpd", "gobgpd", knows_bfd=False),
 }
-
-
-def make(kind: Kind, host: Host, speaker: Speaker) -> Router:
-    if kind == "frr":
-        return FrrRouter(host, speaker)
-    return GobgpRouter(host, speaker) if kind == "gobgp" else BirdRouter(host, speaker)
-
-
-def knows_bfd(kind: Kind) -> bool:
-    return kind != "gobgp"

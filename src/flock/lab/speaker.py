@@ -4,13 +4,16 @@
 and its tables back into `Routes` and `Session`s.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from flock.core.nodeconfig import Family
 from flock.core.nodeconfig.shape import BFD, OSPFInterface
+from flock.lab.hosts import Host
 
 Kind = Literal["bird", "frr", "gobgp"]
 
@@ -84,16 +87,30 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         return self.up and self.bfd in ("", "up") and self.received > 0
 
 
-class Router(Protocol):
+class Router(ABC):
     """A routing daemon in its namespace.  Starting a running one and stopping a stopped one change nothing."""
 
-    speaker: Speaker
+    def __init__(self, host: Host, speaker: Speaker) -> None:
+        self.host = host
+        self.speaker = speaker
 
+    @abstractmethod
     def start(self) -> None:
         """Write the configuration and run the daemon; returns when it answers, raises LabError when it does not."""
 
+    @abstractmethod
     def stop(self) -> None: ...
 
+    @abstractmethod
     def routes(self) -> Routes: ...
 
+    @abstractmethod
     def sessions(self) -> tuple[Session, ...]: ...
+
+    def _write(self, name: str, text: str) -> Path:
+        """A file of the daemon's, which may hold passwords."""
+        self.host.home.mkdir(parents=True, exist_ok=True)
+        path = self.host.home / name
+        path.write_text(text)
+        path.chmod(0o600)
+        return path

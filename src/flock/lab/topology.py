@@ -22,7 +22,7 @@ Addresses (node i, router j, both from 1):
 IPv6 counters are written in hex digits that read like the decimal number (node 11 is ::21, its pods 2001:db8:11::).
 """
 
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 from zlib import crc32
 
 import msgspec
@@ -115,13 +115,21 @@ def plan(*, nodes: int, routers: int, topology: Topology) -> Plan:
         raise FieldError("--nodes", f"{nodes} is not between 1 and {MOST_NODES}")
     if not 1 <= routers <= MOST_ROUTERS:
         raise FieldError("--routers", f"{routers} is not between 1 and {MOST_ROUTERS}")
-    node_ports = _lan_node_ports if topology == "flat" else _leaf_node_ports
-    router_ports = _lan_router_ports if topology == "flat" else _leaf_router_ports
+    spine = [uplink_pair(f"r{j}", j) for j in range(1, routers + 1)]
+    if topology == "flat":
+        of_nodes: list[tuple[Port, ...]] = [
+            (lan_port(f"n{i}", "eth0", **lan_addresses(10 + i)),) for i in range(1, nodes + 1)
+        ]
+        of_routers = [(lan_port(f"r{j}", LAN, **lan_addresses(j)),) for j in range(1, routers + 1)]
+    else:
+        cables = [[_leaf_pair(i, j) for j in range(1, routers + 1)] for i in range(1, nodes + 1)]
+        of_nodes = [tuple(far for _, far in row) for row in cables]
+        of_routers = [tuple(near for near, _ in column) for column in zip(*cables, strict=True)]
     return Plan(
         (
-            *(_node(i, node_ports(i, routers)) for i in range(1, nodes + 1)),
-            *(_router(j, (*router_ports(j, nodes), _uplink(j))) for j in range(1, routers + 1)),
-            client(tuple(_client_port(j) for j in range(1, routers + 1))),
+            *(_node(i, ports) for i, ports in enumerate(of_nodes, start=1)),
+            *(_router(j, (*ports, spine[j - 1][0])) for j, ports in enumerate(of_routers, start=1)),
+            client(tuple(far for _, far in spine)),
         )
     )
 
@@ -135,36 +143,6 @@ def client(ports: tuple[Port, ...]) -> Element:
         loopback=("2001:db8:c::1/128", "203.0.113.1/32"),
         ports=ports,
     )
-
-
-def uplink_pair(router: str, j: int) -> tuple[Port, Port]:
-    """The cable between router number j and the client, router's end first."""
-    bridge = f"br-{router}-{CLIENT}"
-    near = Port(
-        owner=router,
-        towards=CLIENT,
-        ifname=CLIENT,
-        bridge=bridge,
-        link_local="fe80::1",
-        addresses=(f"2001:db8:ffc:{j}::1/64", f"203.0.113.{16 + 2 * j}/31"),
-    )
-    far = Port(
-        owner=CLIENT,
-        towards=router,
-        ifname=router,
-        bridge=bridge,
-        link_local="fe80::c",
-        addresses=(f"2001:db8:ffc:{j}::2/64", f"203.0.113.{17 + 2 * j}/31"),
-    )
-    return near, far
-
-
-def _uplink(j: int) -> Port:
-    return uplink_pair(f"r{j}", j)[0]
-
-
-def _client_port(j: int) -> Port:
-    return uplink_pair(f"r{j}", j)[1]
 
 
 def _node(i: int, ports: tuple[Port, ...]) -> Element:
@@ -183,48 +161,43 @@ def _router(j: int, ports: tuple[Port, ...]) -> Element:
     return Element(name=f"r{j}", role="router", asn=64520 + j, router_id=f"198.51.100.{j}", ports=ports)
 
 
-def _lan_port(owner: str, ifname: str, number: int) -> Port:
-    return Port(
-        owner=owner,
-        towards=LAN,
-        ifname=ifname,
-        bridge=f"br-{LAN}",
-        link_local=f"fe80::{number}",
-        addresses=(f"2001:db8:ffff::{number}/64", f"198.51.100.{number}/24"),
-    )
+def lan_port(owner: str, ifname: str, *, link_local: str, addresses: tuple[str, ...]) -> Port:
+    return Port(owner=owner, towards=LAN, ifname=ifname, bridge=f"br-{LAN}", link_local=link_local, addresses=addresses)
 
 
-def _lan_node_ports(i: int, _routers: int) -> tuple[Port, ...]:
-    return (_lan_port(f"n{i}", "eth0", 10 + i),)
+class LanAddresses(TypedDict):
+    link_local: str
+    addresses: tuple[str, ...]
 
 
-def _lan_router_ports(j: int, _nodes: int) -> tuple[Port, ...]:
-    return (_lan_port(f"r{j}", LAN, j),)
+def lan_addresses(number: int) -> LanAddresses:
+    addresses = (f"2001:db8:ffff::{number}/64", f"198.51.100.{number}/24")
+    return {"link_local": f"fe80::{number}", "addresses": addresses}
 
 
-def _leaf_node_ports(i: int, routers: int) -> tuple[Port, ...]:
-    return tuple(
-        Port(
-            owner=f"n{i}",
-            towards=f"r{j}",
-            ifname=f"eth{j - 1}",
-            bridge=f"br-n{i}-r{j}",
-            link_local=f"fe80::{10 + i}",
-            addresses=(f"2001:db8:ff{j}:{i}::2/64", f"100.127.{j}.{2 * i + 1}/31"),
+def uplink_pair(router: str, j: int) -> tuple[Port, Port]:
+    """The cable between router number j and the client."""
+    return _pair(router, CLIENT, router, "fe80::c", six=f"2001:db8:ffc:{j}", four="203.0.113", even=16 + 2 * j)
+
+
+def _leaf_pair(i: int, j: int) -> tuple[Port, Port]:
+    six, four = f"2001:db8:ff{j}:{i}", f"100.127.{j}"
+    return _pair(f"r{j}", f"n{i}", f"eth{j - 1}", f"fe80::{10 + i}", six=six, four=four, even=2 * i)
+
+
+def _pair(
+    router: str, other: str, ifname: str, link_local: str, *, six: str, four: str, even: int
+) -> tuple[Port, Port]:
+    """Both ends of a cable, the router's first; `ifname` and `link_local` are the other's."""
+
+    def end(owner: str, towards: str, ifname: str, link_local: str, number: int) -> Port:
+        return Port(
+            owner=owner,
+            towards=towards,
+            ifname=ifname,
+            bridge=f"br-{router}-{other}",
+            link_local=link_local,
+            addresses=(f"{six}::{number}/64", f"{four}.{even + number - 1}/31"),
         )
-        for j in range(1, routers + 1)
-    )
 
-
-def _leaf_router_ports(j: int, nodes: int) -> tuple[Port, ...]:
-    return tuple(
-        Port(
-            owner=f"r{j}",
-            towards=f"n{i}",
-            ifname=f"n{i}",
-            bridge=f"br-n{i}-r{j}",
-            link_local="fe80::1",
-            addresses=(f"2001:db8:ff{j}:{i}::1/64", f"100.127.{j}.{2 * i}/31"),
-        )
-        for i in range(1, nodes + 1)
-    )
+    return end(router, other, other, "fe80::1", 1), end(other, router, ifname, link_local, 2)
