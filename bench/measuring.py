@@ -13,7 +13,6 @@ from contenders import ENTRY_BYTES, Contender, Flock, Floor
 from launching import BenchError, Command, Launcher, Run
 from world import Pod, World
 
-C = TypeVar("C", bound=Contender)
 T = TypeVar("T")
 
 
@@ -108,7 +107,7 @@ class Bench:
     effort: Effort
     problems: list[str] = field(default_factory=list)
 
-    def enter(self, make: Callable[[], C]) -> list[C]:
+    def enter(self, make: Callable[[], T]) -> list[T]:
         """The contender in a list of one, or an empty list and a note of why it cannot take part."""
         try:
             return [make()]

@@ -1,24 +1,21 @@
 """NetworkPolicy: how soon a change is in force on a full node of a large cluster, and what the rules cost.
 
 `changes` uses pods attached by ADD and a cluster told by manifests; the kernel announces when a transaction is in
-force, and a packet checks it.  `traffic` compares nodes with ever more policies with a plain routed veth.  `adding`
-compares ADDs of pods that a policy selects with ADDs of pods without one.
+force, and a packet checks it.  `adding` compares ADDs of pods that a policy selects with ADDs of pods without one.
+What rules cost packets is in `talking`.
 """
 
 import itertools
 import socket
-import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import clusters
+import talking
 from contenders import Contender, Flock, Floor
 from events import RuleEvents, within
-from launching import BenchError, build
 from measuring import (
     Attachment,
     Bench,
@@ -41,11 +38,10 @@ CALM = 1.5  # seconds until the agent has taken in what it was told and rests
 PORT, PATIENCE = 9, 0.2  # of the packet that checks a change; a forbidden one is waited for this long
 ONE, ALL, RULE, PEER = "a policy for one pod", "a policy for all pods", "a rule for all pods", "a peer's label"
 START, ANEW = "agent started → in force", "tables deleted → made anew"
-PLAIN, OPEN, ISOLATED = "plain routed veth", "flock, no policy", "flock, isolated"
-CHANGE_LIMIT, RSS_LIMIT, THROUGHPUT_LIMIT = 50.0, 80.0, 0.95  # ms, MiB, of the plain veth's
+OPEN, ISOLATED = "flock, no policy", "flock, isolated"
+CHANGE_LIMIT, RSS_LIMIT = 50.0, 80.0  # ms, MiB
 
 Times = dict[str, list[float]]  # milliseconds
-Rates = dict[str, dict[str, list[float]]]  # by contender: bytes and connections per second
 
 
 class PolicyChanges:
@@ -53,7 +49,7 @@ class PolicyChanges:
     title = "NetworkPolicy: changes on a full node, load, traffic, ADD"
 
     def run(self, bench: Bench) -> Outcome:
-        rates = _traffic(bench)
+        rates = talking.measure(bench)
         added = _adding(bench)
         bench.world.clear()  # the kernel's part in an ADD grows with all namespaces together
         times: Times = {}
@@ -62,9 +58,9 @@ class PolicyChanges:
             _change(bench, flock, times)
             rss = read_memory(flock.pid)["rss"]
             _load(bench, flock, times)
-        tables = [_change_table(times, bench), _traffic_table(rates), _add_table(added)]
+        tables = [_change_table(times, bench), *talking.tables(rates), _add_table(added)]
         raw: dict[str, Any] = {"ms": times, "rss_mib": rss, "per_second": rates, "add_ms": added}
-        return Outcome(tables, _verdicts(times, rss, rates, bench), raw)
+        return Outcome(tables, [*_verdicts(times, rss, bench), *talking.verdicts(rates, bench)], raw)
 
 
 # --- changes ---
@@ -126,7 +122,7 @@ class _Packet:
     def __init__(self, sender: Attachment, receiver: Attachment) -> None:
         self.target = receiver.pod.name
         self._from = sender.pod.netns
-        self._address = _address(receiver)
+        self._address = talking.address(receiver)
         with within(receiver.pod.netns):
             self._receiving = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         self._receiving.settimeout(PATIENCE)
@@ -166,65 +162,6 @@ def _load(bench: Bench, flock: _FullNode, times: Times) -> None:
     events.close()
 
 
-# --- traffic ---
-
-
-def _traffic(bench: Bench) -> Rates:
-    """Two pods on a node of each kind; each pair talks in turn."""
-    pairs = {}
-    makers: list[Callable[[], Contender]] = [lambda: _plain(bench)]
-    makers += [partial(_with_policies, bench, count) for count in bench.effort.policy_levels]
-    for make in makers:
-        for contender in bench.enter(make):
-            attachments = attach(bench, [contender] * 2)
-            if len(attachments) == 2:
-                pairs[contender.label] = attachments
-    time.sleep(CALM)
-    rates: Rates = {label: {"stream": [], "connect": []} for label in pairs}
-    program, effort = build("conversation"), bench.effort
-    for label in in_turn(list(pairs), effort.conversations):
-        client, server = pairs[label]
-        for what, amount in (("stream", effort.stream_ms), ("connect", effort.connections)):
-            try:
-                rates[label][what].append(_converse(program, client, server, what, amount))
-            except BenchError as problem:
-                bench.complain(f"{label}: {problem}")
-    return rates
-
-
-def _plain(bench: Bench) -> Contender:
-    floor = Floor(bench.world, node="floor-traffic", flushes=0)
-    floor.label = PLAIN
-    return floor
-
-
-def _with_policies(bench: Bench, count: int) -> Contender:
-    """All of them select the pods; only the last allows what is measured, so that each has to be asked."""
-    objects = [
-        clusters.policy(f"policy-{number:04}", selects={"app": "web"}, peers=[clusters.own(f"app-{number}")], port=80)
-        for number in range(count - 1)
-    ]
-    if count:
-        objects.append(clusters.policy("the-last", selects={"app": "web"}, peers=[clusters.own("web")]))
-    node, label = f"flock-traffic{count}", f"flock, {count} policies"
-    return Flock(bench.world, node=node, label=label, objects=[*clusters.namespaces(), *objects])
-
-
-def _converse(program: Path, client: Attachment, server: Attachment, what: str, amount: int) -> float:
-    ends = [str(client.pod.netns), str(server.pod.netns), _address(server)]
-    done = subprocess.run([program, *ends, what, str(amount)], capture_output=True, text=True)
-    if done.returncode:
-        raise BenchError(f"no traffic: {done.stderr.strip() or f'status {done.returncode}'}")
-    return float(done.stdout)
-
-
-def _address(attachment: Attachment) -> str:
-    """A pod's IPv6 address, as the kernel has it."""
-    command = ["nsenter", f"--net={attachment.pod.netns}", "ip", "-6", "-br", "addr", "show", "scope", "global"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return next(word.split("/")[0] for word in shown.split() if word.count(":") > 1)
-
-
 # --- ADD ---
 
 
@@ -257,28 +194,6 @@ def _change_table(times: Times, bench: Bench) -> Table:
     return Table([beside, "runs", "p50 ms", "p90", "max"], rows)
 
 
-def _rate(rates: Rates, label: str, what: str) -> float | None:
-    return median(rates.get(label, {}).get(what, []))
-
-
-def _traffic_table(rates: Rates) -> Table:
-    rows = []
-    for label, by_what in rates.items():
-        cells = [label, str(len(by_what["stream"]))]
-        for what, unit in (("stream", 1e9 / 8), ("connect", 1.0)):
-            found = _rate(rates, label, what)
-            cells += [show(found / unit if found else None), show(_to_plain(rates, label, what))]
-        rows.append(cells)
-    return Table(["TCP between two pods", "runs", "Gbit/s", "of plain", "connections/s", "of plain"], rows)
-
-
-def _to_plain(rates: Rates, label: str, what: str) -> float | None:
-    """The middle of the rounds' ratios: the two of a round were measured one after the other."""
-    pairs = zip(rates.get(label, {}).get(what, []), rates.get(PLAIN, {}).get(what, []), strict=False)
-    ratios = [one / plain for one, plain in pairs]
-    return statistics.median(ratios) if ratios else None
-
-
 def _add_table(times: Times) -> Table:
     isolated = median(times.get(ISOLATED, []))
     rows = [
@@ -289,19 +204,12 @@ def _add_table(times: Times) -> Table:
     return Table(["ADD", "runs", "p50 ms", "p90", "p99", "isolated / it"], rows)
 
 
-def _verdicts(times: Times, rss: float | None, rates: Rates, bench: Bench) -> Sequence[Verdict]:
+def _verdicts(times: Times, rss: float | None, bench: Bench) -> Sequence[Verdict]:
     beside = f"{bench.effort.policy_pods} local pods, {bench.effort.cluster_pods} in the cluster"
-    most = f"flock, {bench.effort.policy_levels[-1]} policies"
     return [
         *(
             Verdict(f"{what} → in force, p50, {beside}", median(times.get(what, [])), CHANGE_LIMIT, unit=" ms")
             for what in (ONE, RULE, PEER, ALL)
         ),
         Verdict(f"agent RSS, {beside}", rss, RSS_LIMIT, unit=" MiB"),
-        Verdict(
-            f"TCP throughput, {most} / plain routed veth",
-            _to_plain(rates, most, "stream"),
-            THROUGHPUT_LIMIT,
-            at_most=False,
-        ),
     ]
