@@ -80,6 +80,38 @@ def test_a_flow_that_moved_cannot_be_answered_by_a_pod_that_may_open_nothing(gro
     assert received(client, b"y"), "now it was asked"
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_flow_nobody_answered_yet_is_answered_by_the_pod_it_moved_to(ground: Playground, family: str) -> None:
+    """It was let through for pod 1, and is let through for pod 4, which may open nothing."""
+    ground.load(compiled([subject(1)], []))
+    old, client = ground.udp(1, family, 80), ground.udp(0, family)
+    client.sendto(b"x", (ground.at(1, family), 80))
+    assert received(old)
+    ground.add_pod(4, owns=1)
+    ground.change(Change(policies=(FROM_ANYWHERE,), subjects=(subject(4, owns=1, ingress="in", egress=""),)))
+    new = ground.udp(4, family, 80)
+    client.sendto(b"x", (ground.at(1, family), 80))
+    assert received(new)
+    new.sendto(b"y", client_address(ground, client, family))
+    assert received(client, b"y")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_flow_that_moves_to_and_fro_is_judged_each_time(ground: Playground, family: str) -> None:
+    """That it is bound says nothing about the pod it comes to: it was let through for pod 1, and never for pod 4."""
+    ground.load(compiled([subject(1)], []))
+    old, client = ground.udp(1, family, 80), ground.udp(0, family)
+    ground.add_pod(4, owns=1)
+    ground.change(Change(policies=(FROM_NOBODY,), subjects=(subject(4, owns=1, ingress="in"),)))
+    new = ground.udp(4, family, 80)
+    for _ in range(3):
+        ground.route(1, 1)
+        _exchange(ground, client, old, 1, family)
+        ground.route(1, 4)
+        client.sendto(b"x", (ground.at(1, family), 80))
+        assert not received(new)
+
+
 def test_members_come_and_go_without_starting_nft(ground: Playground) -> None:
     ground.load(compiled([subject(1, ingress="in"), subject(2)], [FROM_FRIENDS], {FRIENDS: ()}))
     assert not ground.reaches(2, 1, "6")

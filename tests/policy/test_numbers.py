@@ -5,7 +5,7 @@ from playground import FAMILIES, Playground, addresses, compiled, group, interfa
 from streams import Datagrams, Stream
 
 from flock.core.policy.compiled import Change, Peers, PortRange, Rule
-from flock.core.policy.numbers import EARLIER, HIGHEST, Numbers
+from flock.core.policy.numbers import EARLIER, HIGHEST, Numbered, Numbers, PodNumbers
 from flock.edge.nft import observe
 
 FRIENDS = group("app=friend")
@@ -28,6 +28,14 @@ def test_edits_times_pods_never_use_up_the_numbers() -> None:
     assert len(held) == len(set(held)) <= len(pods) * 2 * (EARLIER + 1), "each pod has its own"
     for number in range(500, 5000):
         numbers.of(interface(number))  # and the node goes on taking pods
+
+
+def test_numbers_that_are_too_large_now_are_lost_and_their_pods_get_new_ones() -> None:
+    large, small = (PodNumbers(Numbered(1, (earlier,)), Numbered(2)) for earlier in (HIGHEST + 1, HIGHEST))
+    numbers = Numbers({"a": large, "b": small})
+    assert numbers.of("b") == small
+    assert max(numbers.of("a").all()) <= HIGHEST
+    assert not {*numbers.of("a").all()} & {*small.all()}
 
 
 def test_what_is_not_settled_takes_no_number() -> None:

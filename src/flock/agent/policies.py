@@ -34,7 +34,7 @@ from flock.core.policy.budget import POD_POLICIES
 from flock.core.policy.compiled import DIRECTIONS, PolicyKey
 from flock.core.policy.explain import describe, parse_port, why
 from flock.core.policy.index import PolicyIndex
-from flock.core.policy.numbers import Numbers
+from flock.core.policy.numbers import HIGHEST, Numbers
 from flock.core.policy.podfacts import local_pod, pod_ports
 from flock.core.policy.render import Ruleset
 from flock.edge.batching import Rounds
@@ -154,7 +154,7 @@ class Policies(Reconciler):
             self._nft = Nft(watch=watch)
         if self._rules is None:  # else an earlier attempt came further
             known = await self._nft.ask(observe.numbers)
-            self._numbers = Numbers(known, start=random.randint(1, 0xFFFF))
+            self._numbers = Numbers(known, start=random.randint(1, HIGHEST))
             self._rules = Ruleset(self._numbers, strict=self._strict, antispoofing=self._antispoofing)
         self._intake.take_everything()
         for allocation in self._attached.entries:

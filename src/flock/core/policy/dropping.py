@@ -4,6 +4,9 @@ NFLOG_GROUP = 133
 # Enough to see what is going on, too few to slow anything down.  Each place that drops has a limit of its own.
 LOG_LIMIT = "limit rate 10/second burst 20 packets"
 
+# Comes before what drops, where a pod may be both ends: it reaches itself through a Service.
+ITSELF = "iifname . oifname @self accept"
+
 COUNTERS = {
     "ingress-drops": "ingress",
     "egress-drops": "egress",

@@ -19,7 +19,11 @@ ORIGINAL_TABLE = "inet flock_netpol"  # where the original flock had its rules
 
 
 class Mark(int):
-    """A connection mark, or half of one."""
+    """A connection mark, or part of one."""
+
+
+# Where a connection's mark has the numbers of the two pods, and that these are the last two it was let through for.
+SOURCE, DESTINATION, BOUND = Mark(0x0000FFFF), Mark(0x7FFF0000), Mark(0x80000000)
 
 
 class Port(int):
@@ -52,10 +56,10 @@ class Binding(NamedTuple):
     comment: str
 
     def chains(self) -> tuple[tuple[str, Mark, Mark], ...]:
-        """(chain, half of the mark that is kept, half that is written)."""
+        """(chain, what of the mark is kept, what is written)."""
         return (
-            (source_chain(self.interface), Mark(0xFFFF0000), Mark(self.source)),
-            (destination_chain(self.interface), Mark(0x0000FFFF), Mark(self.destination << 16)),
+            (source_chain(self.interface), Mark(SOURCE ^ 0xFFFFFFFF), Mark(self.source)),
+            (destination_chain(self.interface), Mark(DESTINATION ^ 0xFFFFFFFF), Mark(self.destination << 16)),
         )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flock.core.policy import walls
-from flock.core.policy.dropping import COUNTERS, logged_drop
-from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, TABLE
+from flock.core.policy.dropping import COUNTERS, ITSELF, logged_drop
+from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, BOUND, DESTINATION, SOURCE, TABLE, Mark
 
-SOURCE, DESTINATION = "0x0000ffff", "0xffff0000"  # the halves of a connection's mark
+_BOUND, _UNBOUND = f"0x{BOUND:08x}", f"0x{BOUND ^ 0xFFFFFFFF:08x}"
 
 SETS = {
     **walls.SETS,
@@ -33,20 +33,28 @@ BIND_SETS = {
 }
 
 
-def _judging(side: str, *, here: str, there: str, map_: str, answers: str, strangers: Sequence[str] = ()) -> list[str]:
-    """`side`: the pod's, iifname or oifname.  `here`: the half that has its number in a connection's original
+def _judging(
+    side: str, *, here: Mark, there: Mark, map_: str, answers: str, strangers: Sequence[str] = ()
+) -> list[str]:
+    """`side`: the pod's, iifname or oifname.  `here`: where its number is in the mark in a connection's original
     direction, `there` in the reply direction, where rules of the other direction judge.  `strangers`: rules for what is
     not about a connection it has."""
     other = {"egress": "ingress", "ingress": "egress"}[map_]
+    original, reply = (f"ct direction {way} {side} . ct mark & 0x{part:08x}"
+                       for way, part in (("original", here), ("reply", there)))  # fmt: skip
     return [
         f'{side} != "flock*" accept',
-        f"ct state established,related ct direction original {side} . ct mark & {here} @pods accept",
-        f"ct state established,related ct direction reply {side} . ct mark & {there} @pods accept",
-        "iifname . oifname @self accept",
-        f"ct direction reply {side} . ct mark & {there} @earlier goto {answers}",
+        f"ct state established,related {original} @pods accept",
+        f"ct state established,related {reply} @pods accept",
+        # What is judged is bound again if it is let through.  An error tells nothing of the connection it is about.
+        f"ct state established,new ct mark & {_BOUND} != 0 ct mark set ct mark & {_UNBOUND}",
+        f"{reply} @earlier goto {answers}",
         *strangers,
         # A number that was retired is in no set any more: what was cut by the rules read backwards stays so.
-        *_by_class(f"ct direction reply ct mark & {there} != 0 {side}", f"{other}-replies", counter=f"{other}-drops"),
+        *_by_class(
+            f"ct direction reply ct mark & 0x{there:08x} != 0 {side}", f"{other}-replies", counter=f"{other}-drops"
+        ),
+        f"{side} != @isolated-{map_} accept",  # so most first packets meet one set
         *_by_class(side, map_, counter=f"{map_}-drops"),
     ]
 
@@ -58,7 +66,7 @@ def _by_class(side: str, map_: str, *, counter: str) -> list[str]:
 
 
 CHAINS: Mapping[str, Sequence[str]] = {
-    "overfull": logged_drop("flock overfull", "overfull"),
+    "overfull": [ITSELF, *logged_drop("flock overfull", "overfull")],
     "answers-from": [*_by_class("iifname", "ingress-replies", counter="ingress-drops"), "accept"],
     "answers-to": [*_by_class("oifname", "egress-replies", counter="egress-drops"), "accept"],
     "egress": [
@@ -80,11 +88,14 @@ CHAINS: Mapping[str, Sequence[str]] = {
 BIND_CHAINS: Mapping[str, Sequence[str]] = {
     "bind": [
         "type filter hook forward priority filter + 1; policy accept;",
+        f"ct mark & {_BOUND} != 0 accept",  # all that most packets meet
+        'iifname != "flock*" oifname != "flock*" accept',
         "ct state related accept",
-        'iifname "flock*" ct direction original iifname vmap @bind-source',
-        'iifname "flock*" ct direction reply iifname vmap @bind-destination',
-        'oifname "flock*" ct direction original oifname vmap @bind-destination',
-        'oifname "flock*" ct direction reply oifname vmap @bind-source',
+        "ct direction original iifname vmap @bind-source",
+        "ct direction reply iifname vmap @bind-destination",
+        "ct direction original oifname vmap @bind-destination",
+        "ct direction reply oifname vmap @bind-source",
+        f"ct mark set ct mark | {_BOUND}",
     ],
     # What a pod opens to the node is judged by nobody, but counts among its connections.
     "bind-input": [

@@ -6,9 +6,9 @@ it opened, or those it took, are to be judged again, this happens in two steps. 
 one, so that no connection is established any more.  `settle`, later: a new number takes its place.  Between the two no
 connection can get a number that counts by a packet that was judged before.
 
-A pod keeps a few earlier numbers, which say that a connection is its own; the oldest is retired.  A connection with a
-retired number is nobody's, and judged anew.  Numbers are handed out in a circle of 65535, and one that is taken is
-skipped: a retired one comes up again as late as possible.
+A pod keeps the last earlier number, which says that a connection is its own; older ones are retired.  A connection
+with a retired number is nobody's, and judged anew.  Numbers are handed out in a circle of 32767, and one that is taken
+is skipped: a retired one comes up again as late as possible.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -19,12 +19,12 @@ import msgspec
 from flock.core.errors import FlockError
 from flock.core.policy.compiled import Direction
 
-HIGHEST = 0xFFFF  # 0 means: no pod of this node
+HIGHEST = 0x7FFF  # 0 means: no pod of this node
 Side = Literal["source", "destination"]
 SIDES: dict[Direction, Side] = {"ingress": "destination", "egress": "source"}
 
 
-EARLIER = 4  # numbers a pod keeps for each direction: 6,500 pods at least find a number
+EARLIER = 1  # numbers a pod keeps for each direction: 8,000 pods at least find a number
 
 
 class Numbered(msgspec.Struct, frozen=True):
@@ -59,9 +59,10 @@ class PodNumbers(msgspec.Struct, frozen=True):
 
 class Numbers:
     def __init__(self, known: Mapping[str, PodNumbers] | None = None, *, start: int = 1) -> None:
-        """`known`: what the kernel has, by interface.  `start`: where to begin, best a random place, so that an agent
-        that lost its numbers does not give out those that live connections carry."""
-        self._known = dict(known or {})
+        """`known`: what the kernel has, by interface; larger ones, of an older version, are lost.  `start`: where to
+        begin, best a random place, so that an agent that lost its numbers does not give out those that live connections
+        carry."""
+        self._known = {i: pod for i, pod in (known or {}).items() if max(pod.all()) <= HIGHEST}
         self._taken = {number for pod in self._known.values() for number in pod.all()}
         self._retired: dict[int, str] = {}  # whose a number was that nobody has
         self._renewals = 0
@@ -124,7 +125,7 @@ class Numbers:
 
     def _take(self) -> int:
         if len(self._taken) >= HIGHEST:
-            raise FlockError("all 65535 numbers for telling pods' connections apart are taken")
+            raise FlockError(f"all {HIGHEST} numbers for telling pods' connections apart are taken")
         while self._next in self._taken or not 1 <= self._next <= HIGHEST:
             self._next = self._next % HIGHEST + 1
         number = self._next

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from flock.core.policy import names
 from flock.core.policy.compiled import Address, CompiledPolicy, Direction, PolicyKey, PortRange, Rule, named_audiences
-from flock.core.policy.dropping import logged_drop
+from flock.core.policy.dropping import ITSELF, logged_drop
 
 Kind = Literal["ingress", "egress", "ingress-replies", "egress-replies"]
 FEW = 4  # lines that may stay together where a chain for the ports would only be one jump more
@@ -56,7 +56,7 @@ class Class(NamedTuple):
     def lines(self) -> list[str]:
         direction = VIEWS[self.kind].direction
         jumps = [f"jump {names.policy_chain(self.kind, policy)}" for policy in self.policies]
-        return [*jumps, *logged_drop(names.log_prefix(direction, self.policies), f"{direction}-drops")]
+        return [ITSELF, *jumps, *logged_drop(names.log_prefix(direction, self.policies), f"{direction}-drops")]
 
 
 def policy_chains(policy: CompiledPolicy | None, kind: Kind, key: PolicyKey) -> dict[str, list[str]]:

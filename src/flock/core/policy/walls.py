@@ -97,6 +97,8 @@ _ANTISPOOFING: Chains = {
     ],
     "from-pods": [
         *_FROM_PODS,
+        # What most packets are: whole, as no header is before that of TCP or UDP, and no message of a router's.
+        "ip6 nexthdr { 6, 17 } iifname . ip6 saddr @sources6 accept",
         *_FROM_PODS4,
         "iifname . ip saddr @sources4 accept",
         _FROM_PODS6,

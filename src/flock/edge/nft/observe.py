@@ -7,7 +7,17 @@ from ipaddress import ip_address
 import msgspec
 
 from flock.core.policy.dropping import COUNTERS
-from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, ORIGINAL_TABLE, TABLE, TABLES, Element, element_text
+from flock.core.policy.elements import (
+    ARP_TABLE,
+    BIND_TABLE,
+    DESTINATION,
+    ORIGINAL_TABLE,
+    SOURCE,
+    TABLE,
+    TABLES,
+    Element,
+    element_text,
+)
 from flock.core.policy.layout import Content
 from flock.core.policy.numbers import Numbered, PodNumbers
 from flock.core.policy.render import Expected, ExpectedOfPod
@@ -18,7 +28,6 @@ from flock.edge.nft.socket import NftSocket
 SET_FLAGS, SET_ANONYMOUS, SET_MAP, SET_DYNAMIC = 3, 0x1, 0x8, 0x20
 OBJECT_NAME, OBJECT_TYPE, OBJECT_DATA = 2, 3, 4
 COUNTER_TYPE, COUNTER_PACKETS = 1, 2
-SOURCE, DESTINATION = 0xFFFF, 0xFFFF0000  # halves of a mark
 
 
 class Counted(msgspec.Struct, frozen=True):
