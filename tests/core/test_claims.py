@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flock.core.claims import Claims, Named, excess, share
+from flock.core.holdings import Claims
 from flock.core.nodeconfig import Limits
 from flock.core.pools import Network, Pool
+from flock.core.reserving import Named, excess, share
 
 POOL = ip_network("192.0.2.0/24")
 

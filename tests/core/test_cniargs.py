@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flock.core.cniargs import KEYS, CniArgs, parse_cni_args
+from flock.core.cni import KEYS, CniArgs, parse_cni_args
 from flock.core.errors import Code, FieldError
 
 

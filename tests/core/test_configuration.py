@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_layers import anyhow
 
-from flock.core.configuration import Configuration, Inputs, decide
-from flock.core.nodeconfig.layers import FromNode
+from flock.core.configuration import Configuration, FromNode, Inputs, decide
 
 NOTHING = Configuration()
 GOOD = {"metadata": {"name": "n1"}, "spec": {"cidr4": ["192.0.2.0/24"], "mtu": 1400}}

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flock.core.annotations import ANNOTATIONS, own_annotations
-from flock.core.cni import parse_net_conf
-from flock.core.cniargs import parse_cni_args
+from flock.core.cni import parse_cni_args, parse_net_conf
 from flock.core.errors import LONGEST, FieldError, FlockError, in_one_line, shown
 from flock.core.nodeconfig import parse_node_config
 from flock.core.podrequest import parse_annotations

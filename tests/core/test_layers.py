@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flock.core.configuration import Effective, FromNode, effective
 from flock.core.errors import FieldError
 from flock.core.model import Metadata, Node, NodeSpec
-from flock.core.nodeconfig.layers import Effective, FromNode, effective
 
 
 def of(

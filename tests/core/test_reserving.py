@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from flock.core.claims import Named
 from flock.core.errors import AddressInUse, FlockError, PoolExhausted, TooManyClaims
 from flock.core.ipam import Ipam
 from flock.core.model import Allocation, Released
 from flock.core.nodeconfig import Limits
 from flock.core.podrequest import PodRequest, parse_annotations
-from flock.core.reserving import Reserved, reserve
+from flock.core.reserving import Named, Reserved, reserve
 
 CIDR6, CIDR4 = (IPv6Network("2001:db8:1::/64"),), (IPv4Network("192.0.2.0/29"),)
 ANYCAST, EXTRA = "2001:db8:53::1", "2001:db8:53::7"

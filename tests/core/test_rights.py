@@ -4,11 +4,11 @@ from ipaddress import ip_interface
 
 import pytest
 
-from flock.core import rights
+from flock.core import announcing
+from flock.core.announcing import Rights
 from flock.core.facts import HostAddress, NodeFacts
 from flock.core.model import Allocation, Metadata, Namespace
 from flock.core.nodeconfig import Kind, NodeConfig, parse_node_config
-from flock.core.rights import Rights
 
 SERVICE = "2001:db8:53::53"
 FACTS = NodeFacts("n1", (HostAddress("eth0", ip_interface("198.51.100.11/24")),))
@@ -42,8 +42,8 @@ def test_without_a_configuration_nobody_has_any() -> None:
 
 def test_an_answer_is_taken_over_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Kind] = []
-    real = rights.right
-    monkeypatch.setattr(rights, "right", lambda *args, **kind: asked.append(kind["kind"]) or real(*args, **kind))
+    real = announcing.right
+    monkeypatch.setattr(announcing, "right", lambda *args, **kind: asked.append(kind["kind"]) or real(*args, **kind))
     first = Rights(CONFIG, FACTS, labelled(anycast="yes"))
     first.of(POD, "anycast", SERVICE)
     second = Rights(CONFIG, FACTS, labelled(anycast="yes"), before=first)

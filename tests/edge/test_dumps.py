@@ -13,8 +13,7 @@ from flock.core.errors import KernelRefused
 from flock.core.policy.elements import Element, Operation
 from flock.edge.kernel.netns import inside, open_netns, own_netns
 from flock.edge.netlink import route as r
-from flock.edge.netlink.dumps import ATTEMPTS
-from flock.edge.netlink.socket import Netlink
+from flock.edge.netlink.socket import ATTEMPTS, Netlink
 from flock.edge.nft import batch as b
 from flock.edge.nft.socket import NftSocket
 

@@ -9,14 +9,13 @@ import contextlib
 import gc
 import logging
 import os
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from flock.agent.admin import Admin, base_status
-from flock.agent.adopting import adopt
 from flock.agent.conflist import Conflist
 from flock.agent.desk import Desk
 from flock.agent.flags import Settings
-from flock.agent.locks import alone_in
 from flock.agent.metrics import Metrics
 from flock.agent.pages import Pages
 from flock.agent.parts import assemble
@@ -25,11 +24,13 @@ from flock.agent.reconciling import Reconciler
 from flock.agent.serving import Serving
 from flock.agent.verbs import Verbs
 from flock.core.cni import Request
-from flock.core.errors import KernelRefused, TryAgain
+from flock.core.errors import FieldError, TryAgain
 from flock.core.happenings import NodeReady
+from flock.edge import runlock
 from flock.edge.cache import Cache
 from flock.edge.deferred_dels import DeferredDels
 from flock.edge.feeder import Feeder
+from flock.edge.nft import observe
 from flock.edge.rpc import RpcServer
 from flock.edge.servingfile import ServingFile
 from flock.edge.supervising import Supervisor
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agent")
 
+LOOK_FOR_OTHERS = 1.0  # between looks whether the other agent has gone
 LAST_CALLS = 10.0  # how long calls under way may take when the agent is told to stop
 # What needs no more than the record of pods and is asked for when little else works.
 EARLY = frozenset({"DEL", "GC", "status", "pods", "bgp", "config", "happened", "policy.drops", "drain"})
@@ -70,7 +72,7 @@ class Agent:
         self._readiness.degraded_by(lambda: supervisor.problems)
 
     async def run(self, stop: asyncio.Event) -> None:
-        lock = await alone_in(self._settings.run_dir)
+        lock = await self._alone()
         start = asyncio.create_task(self._start())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({start, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -87,6 +89,23 @@ class Agent:
         await self._parts.store.close()
         self._parts.kernel.close()
         os.close(lock)
+
+    async def _alone(self) -> int:
+        """An agent that is still there keeps its socket: wait for its end, as in an upgrade that overlaps.
+
+        Returns a file descriptor: whoever closes it leaves."""
+        run_dir, told = self._settings.run_dir, False
+        while True:
+            try:
+                run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+                return runlock.take(run_dir)
+            except BlockingIOError:
+                if not told:
+                    log.warning("waiting for another agent to leave run_dir=%s", run_dir)
+                told = True
+            except OSError as error:
+                raise FieldError("--run-dir", f"cannot use {run_dir}: {error.strerror}") from None
+            await asyncio.sleep(LOOK_FOR_OTHERS)
 
     async def _start(self) -> None:
         """Every step is taken until it is done, and is why the node is not ready until then.  What an earlier life
@@ -114,7 +133,7 @@ class Agent:
 
         await step("the first listing is not complete", self._listed)
         await step("no NodeConfig is in force yet", self._is_configured)
-        await step("the node's addresses are not known yet", self._addresses)
+        await step("the node's addresses are not known yet", parts.preparing.observe)
         self._rely_on(preparing=parts.preparing)
         await step("the rules are not in force yet", parts.policies.begin)  # first: a link that is healed may be used
         self._rely_on(policies=parts.policies)
@@ -157,10 +176,19 @@ class Agent:
     # --- steps ---
 
     async def _load(self) -> None:
-        """The record of pods, and those that run without one."""
+        """The record of pods, and those that run without one, before anybody asks for them or for their addresses.
+
+        Such are there if a state directory was emptied or moved away under running pods.  What is half done has its
+        note, is on record by that, and is taken down by whoever resolves notes."""
         parts = self._parts
         parts.attached.load()
-        await adopt(parts.attached, parts.kernel)
+        recorded = {allocation.host_interface for allocation in parts.attached.entries}
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        for found in await parts.kernel.unrecorded(recorded=recorded, sources=observe.sources, now=now):
+            if parts.attached.of(found.container_id) is None:
+                said = (found.pod, found.container_id, found.host_interface)
+                log.warning("adopting pod=%s container=%s interface=%s", *said)
+                await parts.attached.record(found)
         parts.ipam.seed(parts.attached.entries, parts.store.released)
         log.info("loaded store allocations=%d", len(parts.attached.entries))
 
@@ -182,17 +210,10 @@ class Agent:
         if missing := self._parts.configured.missing:
             raise TryAgain(missing)
 
-    async def _addresses(self) -> None:
-        """What pods may have depends on the node's own."""
-        await self._parts.preparing.reconcile()
-        if not self._parts.preparing.looked:
-            raise KernelRefused(self._parts.preparing.problem)
-
     async def _first_look(self) -> None:
         await self._parts.preparing.reconcile()  # some of its switches are there only now that rules are in force
+        await self._parts.healer.look()
         await self._parts.healer.reconcile()
-        if not self._parts.healer.looked:
-            raise KernelRefused(self._parts.healer.problem)
 
     async def _is_prepared(self) -> None:
         if problem := self._parts.preparing.problem:

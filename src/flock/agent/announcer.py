@@ -20,11 +20,10 @@ from flock.agent.departure import Departure
 from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
-from flock.core.announcing import Claim, Via, claims, desired, leaving
+from flock.core.announcing import Claim, Rights, Via, claims, desired, leaving
 from flock.core.errors import KernelRefused
 from flock.core.happenings import Announced, Rerouted, Withdrawn
 from flock.core.kinds import NAMESPACES, NODES, PODS
-from flock.core.rights import Rights
 from flock.edge.cache import Cache
 from flock.edge.kernel.announce import Changes
 from flock.edge.kernel.podlink import packed

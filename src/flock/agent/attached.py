@@ -5,10 +5,10 @@ container it works on, in the order that `attachments` tells.  What is on record
 work that has begun outlives the agent, a record the machine.  Names follow from it; links are learned from the kernel.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-from flock.agent.locks import KeyedLocks
 from flock.core.model import Allocation, Released
 from flock.core.naming import host_interface
 from flock.edge.store import Store
@@ -97,7 +97,7 @@ class Attached:
 
     # --- changing: for the verbs ---
 
-    def hold(self, container_id: str) -> AbstractAsyncContextManager[None]:
+    def hold(self, container_id: str) -> contextlib.AbstractAsyncContextManager[None]:
         """Whoever works on a container does so alone."""
         return self._locks.hold(container_id)
 
@@ -135,3 +135,26 @@ class Attached:
         index = self._indexes.pop(interface, None)
         if index is not None:
             del self._interfaces[index]
+
+
+class KeyedLocks:
+    """One at a time for each key; those of different keys run side by side."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._users: dict[str, int] = {}
+
+    @contextlib.asynccontextmanager
+    async def hold(self, key: str) -> AsyncIterator[None]:
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        self._users[key] = self._users.get(key, 0) + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key], self._locks[key]
+
+    def held(self, key: str) -> bool:
+        return key in self._locks

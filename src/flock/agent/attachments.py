@@ -24,13 +24,12 @@ from flock.agent.podinfo import Asked, Learner, PodInfo
 from flock.agent.policies import Policies
 from flock.agent.preparing import Preparing
 from flock.core import happenings
-from flock.core.claims import Named
 from flock.core.errors import AddressInUse, AnotherNamespaces, Code, FlockError, TryAgain
 from flock.core.faults import Point, faults
 from flock.core.ipam import Ipam
 from flock.core.model import Allocation, Pod
 from flock.core.naming import format_mac, pod_mac
-from flock.core.reserving import reserve
+from flock.core.reserving import Named, reserve
 from flock.edge.kernel.netns import netns_id
 from flock.edge.kernel.threads import Kernel
 

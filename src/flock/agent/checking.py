@@ -3,14 +3,22 @@
 Links, routes and neighbours, what is announced, rules, and whether the node forwards: whatever pods' packets depend on.
 """
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 
 from flock.agent.parts import Parts
-from flock.agent.rulecheck import rule_differences
+from flock.agent.policies import Policies
 from flock.core.cni import PrevResult, Request, prev_result_differences
+from flock.core.errors import FlockError
 from flock.core.kinds import PODS
 from flock.core.model import Allocation
+from flock.core.policy import rulediff
 from flock.edge.kernel.compare import Difference, Kind
+from flock.edge.nft import observe
+from flock.edge.nft.apply import ask_aside
+from flock.edge.nft.socket import NftSocket
+
+LOOKS = 5  # at rules, before it is said that every one met a change of our own
 
 
 class Checker:
@@ -80,3 +88,31 @@ class Checker:
 def _row(kind: str, item: str, of: Allocation | Difference | None = None) -> dict[str, str]:
     """Of nothing in particular: the node's."""
     return {"type": kind, "pod": of.pod if of else "", "container": of.container_id if of else "", "item": item}
+
+
+async def rule_differences(policies: Policies, interface: str | None = None) -> list[str]:
+    """Rules in the kernel against what the policies say, in words: of one pod, by its host interface, which costs what
+    the pod has; or of all.  Asked beside transactions, so that damage is seen while it is being repaired.  A look that
+    met a change of our own says nothing, and is repeated."""
+    for _ in range(LOOKS):
+        try:
+            question = await _question(policies, interface)
+            transactions = policies.transactions
+            found = await asyncio.to_thread(ask_aside, question)
+        except FlockError as error:
+            return [error.msg]
+        undisturbed = transactions == policies.transactions and not policies.changing
+        if not found or policies.disturbed or undisturbed:
+            return found
+    return []  # so busy that every look met a change
+
+
+async def _question(policies: Policies, interface: str | None) -> Callable[[NftSocket], list[str]]:
+    rules = await policies.settled()
+    if interface is None:
+        expected = rules.expected(policies.index.compiled)
+        return lambda socket: rulediff.differences(expected, observe.observe(socket))
+    of_pod = rules.expected_of(interface)
+    if of_pod is None:
+        return lambda _: [f"there are none for {interface}"]
+    return lambda socket: observe.lacking(socket, of_pod)

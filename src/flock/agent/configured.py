@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterable
 
 from flock.agent.happened import Happened
-from flock.core.configuration import Configuration, Inputs, decide
+from flock.core.configuration import Configuration, Effective, FromNode, Inputs, decide
 from flock.core.happenings import ConfigRefused, ConfigTaken
 from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
 from flock.core.nodeconfig import NodeConfig
-from flock.core.nodeconfig.layers import Effective, FromNode
 from flock.edge.cache import Cache
 
 

@@ -30,7 +30,7 @@ class Departure(Reconciler):
         self._units = units
         self._mark = bird_room / MARK
         self._notices = inotify.Notices(self.trigger)
-        self._told: bool | None = None
+        self._marked: bool | None = None
 
     @property
     def begun(self) -> bool:
@@ -48,9 +48,9 @@ class Departure(Reconciler):
         self.look_again(LOOK_AGAIN if watched else UNWATCHED)
         if self._units.look():
             self._notify()
-        if (begun := self.begun) != self._told:
+        if (begun := self.begun) != self._marked:
             self._mark_for_bird(begun)
-            self._told = begun
+            self._marked = begun
         return ""
 
     def _mark_for_bird(self, begun: bool) -> None:

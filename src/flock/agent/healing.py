@@ -63,7 +63,6 @@ class Healer(Reconciler):
         self._dead_since: dict[str, float] = {}
         self._refusals: list[str] = []  # of the pass under way
         self.unrecorded: tuple[str, ...] = ()  # links that lead into a living namespace, and nobody knows of which pod
-        self.looked = False  # at the kernel, with success
 
     @property
     def dead(self) -> Collection[str]:
@@ -91,6 +90,13 @@ class Healer(Reconciler):
         finally:
             self._notify()
 
+    async def look(self) -> Observed:
+        """What the kernel has, as others go by it: links, and aggregates.  KernelRefused."""
+        observed = await self._kernel.observe()
+        self._attached.note_links({link.index: name for name, link in observed.links.items()})
+        self._aggregates.take_stock(observed, self._attached.entries)
+        return observed
+
     async def differences(self) -> list[Difference]:
         """What a pass would find now, for people to look at."""
         observed = await self._kernel.observe()
@@ -103,10 +109,7 @@ class Healer(Reconciler):
 
     async def _pass(self, *, leftovers_after: int) -> str:
         """What was refused; one refusal keeps nothing else waiting."""
-        observed = await self._kernel.observe()
-        self.looked = True
-        self._attached.note_links({link.index: name for name, link in observed.links.items()})
-        self._aggregates.take_stock(observed, self._attached.entries)
+        observed = await self.look()
         self._refusals = []
         for difference in self._aggregates.differences(observed):
             if await self._attempt(difference, self._kernel.apply(list(difference.repair), ignore=GONE)):

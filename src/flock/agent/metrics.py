@@ -18,14 +18,14 @@ from flock.edge.supervising import Supervisor
 class Metrics:
     def __init__(self, parts: Parts, supervisor: Supervisor) -> None:
         self.verbs = Histogram("flock_cni_seconds", "Duration of CNI calls.")
-        self._others = _told(parts, supervisor)
+        self._others = _rows(parts, supervisor)
 
     def render(self) -> str:
         metrics: tuple[Histogram | Metric, ...] = (self.verbs, *self._others)
         return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
 
 
-def _told(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
+def _rows(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
     cache, healer, routing = parts.cache, parts.healer, parts.routing
     announcer, policies, neighbours = parts.announcer, parts.policies, parts.neighbours
 

@@ -25,7 +25,12 @@ class Pages(Reconciler):
         self._address, self._node = address, node
         self._readiness = readiness
         self._metrics = metrics
-        pages = {"/healthz": self._alive, "/readyz": self._ready, "/status.json": self._status, "/metrics": self._told}
+        pages = {
+            "/healthz": self._alive,
+            "/readyz": self._ready,
+            "/status.json": self._status,
+            "/metrics": self._samples,
+        }
         self._http = HttpServer(address, pages)
         self._served = False
 
@@ -55,5 +60,5 @@ class Pages(Reconciler):
         content = msgspec.json.format(msgspec.json.encode(base_status(self._node, self._readiness)), indent=2)
         return 200, "application/json", content + b"\n"
 
-    def _told(self) -> tuple[int, str, bytes]:
+    def _samples(self) -> tuple[int, str, bytes]:
         return 200, "text/plain; version=0.0.4", self._metrics.render().encode()

@@ -35,7 +35,6 @@ class Preparing(Reconciler):
     def __init__(self, *, configured: Configured, kernel: Kernel) -> None:
         super().__init__(log, "could not prepare the node", period=PERIOD, spacing=SPACING)
         self.facts = NodeFacts(node=configured.node)
-        self.looked = False  # at the node's own addresses, with success
         self._configured = configured
         self._kernel = kernel
         self._prepared: Prepared | None = None
@@ -60,14 +59,14 @@ class Preparing(Reconciler):
 
     async def _reconcile(self) -> str:
         """What is refused is all of it: no pod gets in before the node's own addresses are known and it forwards."""
-        await self._observe()
+        await self.observe()
         if (config := self._configured.config) is not None:
             await self._apply(config)
         return ""
 
-    async def _observe(self) -> None:
+    async def observe(self) -> None:
+        """The node's own addresses, on which it depends what pods may have.  KernelRefused."""
         facts = await self._kernel.facts(self._configured.node)
-        self.looked = True
         if facts != self.facts:
             self.facts = facts
             self._notify()

@@ -14,9 +14,9 @@ from typing import Any
 from flock import __version__
 from flock.agent.parts import Parts
 from flock.agent.reconciling import Reconciler
+from flock.core.configuration import FromNode, effective
 from flock.core.errors import FieldError
 from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
-from flock.core.nodeconfig.layers import FromNode, effective
 from flock.edge.bird.control import BirdError
 from flock.edge.kube.writer import KubeWriter
 

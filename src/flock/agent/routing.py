@@ -194,8 +194,8 @@ class Routing(Reconciler):
         for peer in config.bgp.peers if config and config.bgp else ():
             session = found.pop(protocol_name(peer.name), None)
             row = {"peer": peer.name, "asn": peer.asn, "address": str(peer.address)}
-            rows.append(row | _told(session))
-        rows += [{"peer": s.name, "asn": 0, "address": s.neighbour} | _told(s) for s in found.values()]
+            rows.append(row | _row(session))
+        rows += [{"peer": s.name, "asn": 0, "address": s.neighbour} | _row(s) for s in found.values()]
         self._see(rows)
         full = [f"{row['peer']} ({', '.join(row['full'])})" for row in rows if row.get("full")]
         self.import_problem = f"importLimit is reached, further routes are not taken: {', '.join(full)}" if full else ""
@@ -213,7 +213,7 @@ class Routing(Reconciler):
         self.last_seen = rows
 
 
-def _told(session: Session | None) -> dict[str, Any]:
+def _row(session: Session | None) -> dict[str, Any]:
     if session is None:
         return {"kind": "BGP", "up": False, "state": "not configured in BIRD"}
     told: dict[str, Any] = msgspec.to_builtins(session)

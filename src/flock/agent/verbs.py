@@ -8,8 +8,7 @@ from flock.agent.checking import Checker
 from flock.agent.desk import PATIENCE
 from flock.agent.parts import Parts
 from flock.agent.podinfo import Asked
-from flock.core.cni import IDENTIFIER, Request, parse_net_conf, render_result
-from flock.core.cniargs import CniArgs, parse_cni_args
+from flock.core.cni import IDENTIFIER, CniArgs, Request, parse_cni_args, parse_net_conf, render_result
 from flock.core.errors import Code, FieldError, FlockError
 from flock.core.happenings import AddFailed
 from flock.edge.deferred_dels import DeferredDels

@@ -17,11 +17,11 @@ from urllib.parse import quote
 import msgspec
 
 from flock.cli.answers import NO, print_json
+from flock.core.configuration import FromNode, effective
 from flock.core.errors import FlockError
 from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
 from flock.core.model import Node
 from flock.core.nodeconfig import parse_node_config
-from flock.core.nodeconfig.layers import FromNode, effective
 from flock.core.tables import table
 from flock.edge.rpc_client import AgentError, Refused, ask
 

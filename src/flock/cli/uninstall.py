@@ -4,7 +4,6 @@ A host with pods of flock, or with an agent, is left exactly as it is, and the r
 (an init container does) goes on when they are gone.  What is cut short is finished by the next run.
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flock.core.errors import FlockError
-from flock.edge.bird import conffile, ending
+from flock.edge import runlock
+from flock.edge.bird import conffile, room
 from flock.edge.conflist import NAME, remove_conflist
 from flock.edge.kernel import leftovers
 from flock.edge.netlink.socket import Netlink
@@ -41,12 +41,11 @@ def _without_agent(run_dir: Path) -> Iterator[None]:
     if not run_dir.is_dir():
         yield
         return
-    lock = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FlockError("flock-agent runs on this host: end it first; nothing was removed") from None
+        lock = runlock.take(run_dir)
+    except BlockingIOError:
+        raise FlockError("flock-agent runs on this host: end it first; nothing was removed") from None
+    try:
         yield
     finally:
         os.close(lock)
@@ -65,7 +64,7 @@ def _end_bird(netlink: Netlink, *, run_dir: Path, bird_dir: Path) -> Iterator[st
     if conf.exists():
         conf.replace(aside)
     served = aside.exists()
-    if ending.end(run_dir):
+    if room.end(run_dir):
         yield "ended BIRD: routers were told"
     elif served:
         yield "BIRD had ended before: routers may keep this node's prefixes as long as their graceful restart lasts"

@@ -31,6 +31,53 @@ class Request(msgspec.Struct, frozen=True):
     stdin_data: bytes = b""
 
 
+# Wider than Kubernetes' names, for podman's containers; narrow enough to stand unescaped in a link alias, an nft
+# comment or a log line.
+POD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+class CniArgs(msgspec.Struct, frozen=True, kw_only=True):
+    """CNI_ARGS: what the runtime says about the pod behind a container; an empty string where it says nothing."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    infra_container_id: str = ""
+
+
+KEYS = {
+    "K8S_POD_NAMESPACE": "namespace",
+    "K8S_POD_NAME": "name",
+    "K8S_POD_UID": "uid",
+    "K8S_POD_INFRA_CONTAINER_ID": "infra_container_id",
+}
+
+
+def parse_cni_args(text: str) -> CniArgs:
+    """`IgnoreUnknown=1;K8S_POD_NAMESPACE=web;K8S_POD_NAME=front-0;K8S_POD_UID=…;K8S_POD_INFRA_CONTAINER_ID=…`.  Keys we
+    do not know are ignored, as IgnoreUnknown asks.  Whether an absent name is an error depends on the source of pods
+    (an API server needs it, a manifest directory does not), so that is the caller's decision.
+
+    Raises FieldError for a pair without `=` and for a name that cannot be one; of a repeated key the last counts."""
+    found: dict[str, str] = {}
+    for pair in text.split(";"):
+        if not pair.strip():
+            continue
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key:
+            raise _args_error(f"{pair.strip()!r} is not key=value", details="pairs are separated by semicolons")
+        if key not in KEYS:
+            continue
+        if value and not POD_NAME.fullmatch(value):
+            raise _args_error(f"{key} has a value that is no name: {value[:80]!r}")
+        found[KEYS[key]] = value
+    return CniArgs(**found)
+
+
+def _args_error(problem: str, *, details: str = "") -> FieldError:
+    return FieldError("CNI_ARGS", problem, details=details, code=Code.INVALID_ENVIRONMENT)
+
+
 class RuntimeConfig(msgspec.Struct, frozen=True):
     pod_annotations: dict[str, str] | None = msgspec.field(default=None, name="io.kubernetes.cri.pod-annotations")
 

@@ -4,11 +4,54 @@ The one record of it, so that whatever else is counted (claims by namespace) can
 decides who may have what.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Set
 from typing import NamedTuple
 
-from flock.core.claims import Claims
-from flock.core.pools import Address
+from flock.core.pools import Address, Network
+
+
+class Claims:
+    """What each namespace's pods have by name, counted as they come and go.  A shared address counts once.
+
+    Counting within a network takes two binary searches, however many addresses there are.
+    """
+
+    def __init__(self) -> None:
+        self._pods: dict[str, dict[Address, int]] = {}  # by namespace: how many pods have it
+        self._sorted: dict[str, list[tuple[int, int]]] = {}
+
+    def add(self, namespace: str, address: Address) -> None:
+        pods = self._pods.setdefault(namespace, {})
+        if address not in pods:
+            insort(self._sorted.setdefault(namespace, []), _key(address))
+        pods[address] = pods.get(address, 0) + 1
+
+    def discard(self, namespace: str, address: Address) -> None:
+        """One pod less; an address the namespace has not by name is none of ours."""
+        pods = self._pods.get(namespace, {})
+        if address not in pods:
+            return
+        pods[address] -= 1
+        if not pods[address]:
+            del pods[address]
+            ordered = self._sorted[namespace]
+            del ordered[bisect_left(ordered, _key(address))]
+        if not pods:
+            del self._pods[namespace], self._sorted[namespace]
+
+    def has(self, namespace: str, address: Address) -> bool:
+        return address in self._pods.get(namespace, ())
+
+    def count(self, namespace: str, within: Network | None = None) -> int:
+        ordered = self._sorted.get(namespace, [])
+        if within is None:
+            return len(ordered)
+        return bisect_left(ordered, (within.version, int(within[-1]) + 1)) - bisect_left(ordered, _key(within[0]))
+
+
+def _key(address: Address) -> tuple[int, int]:
+    return (address.version, int(address))
 
 
 class Holder(NamedTuple):

@@ -18,9 +18,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from flock.core.claims import Claims
 from flock.core.errors import AddressInUse, AnotherNamespaces, PoolExhausted
-from flock.core.holdings import Holder, Holdings
+from flock.core.holdings import Claims, Holder, Holdings
 from flock.core.model import Allocation, Released
 from flock.core.pools import Address, Network, Pool, is_small
 

@@ -1,6 +1,6 @@
 """The fields of a NodeConfig's `spec` as a structural schema, made from their declarations (`nodeconfig.shape`).
 
-Two rules follow from how configurations are put together (`nodeconfig.layers`): sections are merged key by key from
+Two rules follow from how configurations are put together (`core.configuration`): sections are merged key by key from
 templates and the node's own object, lists are taken whole.  So in a section nothing is required, because another
 layer may have it, and nothing has a default, because a default written into the strongest layer would hide what a
 template says.  Inside a list's items both are fine.

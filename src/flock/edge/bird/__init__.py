@@ -1,1 +1,1 @@
-"""BIRD from outside: `control` speaks to its socket, `replies` understands what it says, `conffile` writes its file."""
+"""BIRD from outside: `control` speaks to its socket, which is in its `room`; `conffile` writes its file."""

@@ -1,16 +1,21 @@
-"""Where BIRD's control socket is: `<run-dir>/bird.ctl`, or behind that name in a directory that is BIRD's alone.
+"""Where BIRD is found, and how it is ended.
 
+Its control socket is `<run-dir>/bird.ctl`, or behind that name in a directory that is BIRD's alone.
 A BIRD in a pod of its own is given `<run-dir>/bird` and not the run directory, where the agent's socket is.  The name
 stays the one that people and programs know: it becomes a link into BIRD's room when nobody answers at it and a socket
 is there.
 """
 
+import asyncio
 import contextlib
 import os
 from pathlib import Path
 
+from flock.edge.bird.control import BirdControl, BirdError
+
 SOCKET = "bird.ctl"
 ROOM = "bird"
+PATIENCE = 20.0  # BIRD closes its sessions in well under a second; a router that does not answer takes it longer
 
 
 def prepare(run_dir: Path) -> None:
@@ -28,3 +33,29 @@ def follow(run_dir: Path) -> None:
         link.unlink(missing_ok=True)
         link.symlink_to(target)
         link.replace(name)
+
+
+def end(run_dir: Path) -> bool:
+    """For good: routers are told, and what BIRD put into the kernel goes, as with a plain SIGTERM.  False if none
+    answers.  BirdError if one does and does not end."""
+    return asyncio.run(_end(run_dir))
+
+
+async def _end(run_dir: Path) -> bool:
+    control = await _reach(run_dir)
+    if control is None:
+        return False
+    with contextlib.suppress(BirdError):  # it may be quicker to end than to answer
+        await control.command("down")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            await control.lost.wait()
+            return True
+    raise BirdError(f"BIRD was told to end and did not within {PATIENCE:.0f} s")
+
+
+async def _reach(run_dir: Path) -> BirdControl | None:
+    for path in (run_dir / SOCKET, run_dir / ROOM / SOCKET):
+        with contextlib.suppress(BirdError):
+            return await BirdControl.connect(path)
+    return None

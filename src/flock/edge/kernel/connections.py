@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from flock.core.errors import KernelRefused
-from flock.edge.netlink import dumps
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.route import Request
-from flock.edge.netlink.socket import NETLINK_NETFILTER, NetlinkSocket, refused
+from flock.edge.netlink.socket import NETLINK_NETFILTER, NetlinkSocket, failure, refused
 
 CT_NEW, CT_GET, CT_DELETE = 1 << 8, 1 << 8 | 1, 1 << 8 | 2  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_…
 CTA_TUPLE_ORIG, CTA_TUPLE_IP, CTA_MARK = 1, 1, 8
@@ -102,7 +101,7 @@ def _entries(datagram: bytes) -> Iterator[bytes]:
 def _ends(datagram: bytes) -> bool:
     for kind, flags, _, body in w.messages(datagram):
         if kind in (w.NLMSG_DONE, w.NLMSG_ERROR):
-            if number := dumps.failure(body):
+            if number := failure(body):
                 raise refused(WHAT, number, flags, body)
             return True
     return False

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
+from flock.core.configuration import AGENT, CREATED_BY
 from flock.core.errors import FlockError
 from flock.core.model import PREFIX
 from flock.core.naming import fnv1a64
-from flock.core.nodeconfig.layers import AGENT, CREATED_BY
 from flock.edge.kube.client import KubeClient
 
 log = logging.getLogger("events")

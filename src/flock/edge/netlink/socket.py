@@ -14,7 +14,6 @@ from typing import Self, TypeVar
 
 from flock.core.errors import KernelRefused
 from flock.core.faults import Point, faults
-from flock.edge.netlink import dumps
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.route import Link, Request, get_link, get_link_by_index
 
@@ -27,6 +26,8 @@ RECEIVE = 256 * 1024  # a dump's datagrams are at most 32 KiB; acknowledgements 
 BATCH = 256
 # An answer from the kernel comes within the send; this only bounds a bug or a lost answer.
 TIMEOUT = 30
+# Each attempt is independent.  On a node that changes this fast there is nothing to compare: later.
+ATTEMPTS = 10
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ class NetlinkSocket:
 
     def dump(self, request: Request, decode: Callable[[bytes], T]) -> list[T]:
         """All objects of a kind, or KernelRefused: never a list that may lack some.  What does not exist has none."""
-        return dumps.whole(lambda: self._dump_once(request, decode), request.what)
+        return _whole(lambda: self._dump_once(request, decode), request.what)
 
     def _dump_once(self, request: Request, decode: Callable[[bytes], T]) -> tuple[list[T], bool]:
         self._ask(request)
@@ -94,7 +95,7 @@ class NetlinkSocket:
         for kind, flags, _, body in self._answers(self._seq, self._seq):
             interrupted |= bool(flags & w.NLM_F_DUMP_INTR)
             if kind in (w.NLMSG_DONE, w.NLMSG_ERROR):
-                if number := dumps.failure(body):
+                if number := failure(body):
                     raise refused(request.what, number, flags, body)
                 break
             objects.append(decode(body))
@@ -159,3 +160,21 @@ def refused(what: str, number: int, flags: int, body: bytes) -> KernelRefused:
     said = w.attrs(body, 4 + w.HEADER_SIZE).get(w.NLMSGERR_ATTR_MSG) if flags & w.NLM_F_ACK_TLVS else None
     text = f"{os.strerror(number)} ({w.as_text(said)})" if said else os.strerror(number)
     return KernelRefused(f"{what}: {text}", errno=number)
+
+
+def _whole(attempt: Callable[[], tuple[T, bool]], what: str) -> T:
+    """What `attempt` found, once it was not interrupted.  KernelRefused if it always was.
+
+    The kernel tells an object at a time and lets changes happen between; a list that was changed under its hands may
+    lack objects that were there all along.  Whoever compares would take those for lost, or for nobody's."""
+    for _ in range(ATTEMPTS):
+        found, interrupted = attempt()
+        if not interrupted:
+            return found
+    raise KernelRefused(f"{what}: changed {ATTEMPTS} times while it was read")
+
+
+def failure(body: bytes) -> int:
+    """The error number in the message that ends a list, 0 if there is none: what does not exist has nothing in it."""
+    number = -int(struct.unpack_from("=i", body)[0]) if len(body) >= 4 else 0
+    return 0 if number == errno.ENOENT else number
