@@ -4,6 +4,7 @@ import contextlib
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -104,28 +105,51 @@ def settle(node: Node, **how: Any) -> None:
 
 
 class Traffic:
-    """A ping that runs until `stop`, which tells how many were sent and which of them were not answered."""
+    """A ping that runs from the first answer on until `stop`, which tells how many were sent and which of them were not
+    answered.  It ends with an answer as well: pings that nobody answers any more are lost, and not merely the last."""
 
     def __init__(self, node: Node, address: str, *, interval: float = 0.01, inside: str | None = None) -> None:
         netns = node.netns if inside is None else f"{node.prefix}{inside}"
-        command = ["nsenter", f"--net=/run/netns/{netns}", "ping", "-n", "-i", str(interval), address]
+        command = ["stdbuf", "-oL", "ping", "-n", "-i", str(interval), address]
+        command = ["nsenter", f"--net=/run/netns/{netns}", *command]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._said: list[str] = []
+        self._seen: set[int] = set()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._said.append(line)
+            if answer := re.search(r"bytes from .* icmp_seq=(\d+)", line):
+                self._seen.add(int(answer[1]))
 
     def __enter__(self) -> "Traffic":
+        try:
+            eventually(lambda: self._seen, what="the first answer")
+        except AssertionError:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        self._reader.join()
 
     def stop(self) -> tuple[int, list[int]]:
+        known = len(self._seen)
+        with contextlib.suppress(AssertionError):  # those after the last answer are lost then
+            eventually(lambda: len(self._seen) > known, what="an answer")
+        answered = len(self._seen) > known
         self._process.send_signal(signal.SIGINT)
-        out, _ = self._process.communicate(timeout=20)
-        seen = {int(n) for n in re.findall(r"bytes from .* icmp_seq=(\d+)", out)}
-        sent = max(seen, default=0)
-        assert sent, out
-        return sent, sorted(set(range(1, sent + 1)) - seen)
+        self._process.wait(timeout=20)
+        self._reader.join()
+        (sent,) = map(int, re.findall(r"(\d+) packets transmitted", "".join(self._said)))
+        last = max(self._seen) if answered else sent  # what was still under way when it ended is not lost
+        return last, sorted(set(range(1, last + 1)) - self._seen)
 
 
 @contextlib.contextmanager
