@@ -1,14 +1,13 @@
 """Which chains are in use: a class by the pods in it, a policy's chain by the classes that jump to it."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TypeVar
 
-from flock.core.policy.compiled import PolicyKey, Subject
-from flock.core.policy.content import classes_of
-from flock.core.policy.numbers import PodNumbers
+from flock.core.policy.compiled import PolicyKey
+from flock.core.policy.content import Pod, classes_of
 from flock.core.policy.rules import Class, Kind
 
-Pod = tuple[Subject, PodNumbers]
 PolicyChain = tuple[Kind, PolicyKey]
 T = TypeVar("T")
 
@@ -24,19 +23,24 @@ class ChainUse:
         self.new_chains: set[PolicyChain] = set()
         self.old_chains: set[PolicyChain] = set()
         self.left: set[PolicyChain] = set()
+        self._moves: tuple[tuple[Class, ...], tuple[Class, ...]] = ((), ())
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
-        if new is not None:
-            self.left |= _chains_of(old) - _chains_of(new)
-        for pod, step in ((new, +1), (old, -1)):
-            for class_ in classes_of(*pod) if pod is not None else ():
+        before, now = (classes_of(*pod) if pod is not None else () for pod in (old, new))
+        if before == now:
+            return
+        if new is not None and self._moves != (before, now):  # pods that move alike come one after the other
+            self._moves = before, now
+            self.left |= _chains_of(before) - _chains_of(now)
+        for classes, step in ((now, +1), (before, -1)):
+            for class_ in classes:
                 if _step(self._classes, class_, step, self.new_classes, self.old_classes):
                     for key in class_.policies:
                         _step(self._chains, (class_.kind, key), step, self.new_chains, self.old_chains)
 
 
-def _chains_of(pod: Pod | None) -> set[PolicyChain]:
-    return {(c.kind, key) for c in classes_of(*pod) for key in c.policies} if pod is not None else set()
+def _chains_of(classes: Iterable[Class]) -> set[PolicyChain]:
+    return {(c.kind, key) for c in classes for key in c.policies}
 
 
 def _step(counter: "Counter[T]", what: T, step: int, new: set[T], old: set[T]) -> bool:

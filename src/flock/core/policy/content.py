@@ -1,10 +1,11 @@
 """What a pod, a group or a named port puts into the sets and maps."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
 from ipaddress import IPv6Address
 
 from flock.core.policy import names
-from flock.core.policy.compiled import DIRECTIONS, Address, Endpoint, GroupId, NamedPort, Subject
+from flock.core.policy.compiled import DIRECTIONS, Address, Endpoint, GroupId, NamedPort, Subject, Verdicts
 from flock.core.policy.elements import (
     ARP_TABLE,
     BIND_TABLE,
@@ -20,10 +21,29 @@ from flock.core.policy.elements import (
 from flock.core.policy.numbers import PodNumbers
 from flock.core.policy.rules import REPLIES, Class, version_of
 
+Pod = tuple[Subject, PodNumbers]
+_Make = Callable[[Subject, PodNumbers], Iterable[Element]]
+_Cause = Callable[[Subject, PodNumbers], object]
 
-def subject_elements(subject: Subject, numbers: PodNumbers) -> list[Element]:
+
+def pod_elements(pod: Pod) -> list[Element]:
     """Everything that is in the kernel because of this pod, but its binding chains."""
-    name, pod = subject.interface, names.comment(subject.pod)
+    return [element for make, _ in _PARTS for element in make(*pod)]
+
+
+def pod_difference(old: Pod | None, new: Pod | None) -> tuple[list[Element], list[Element]]:
+    """Elements that go and those that come.  Made are those alone that may differ: of a thousand pods that one more
+    policy selects, not their addresses and numbers."""
+    parts = [make for make, cause in _PARTS if old is None or new is None or cause(*old) != cause(*new)]
+    before, now = (
+        dict.fromkeys(element for make in parts for element in make(*pod)) if pod is not None else {}
+        for pod in (old, new)
+    )
+    return [e for e in before if e not in now], [e for e in now if e not in before]
+
+
+def _own_elements(subject: Subject, _: PodNumbers) -> list[Element]:
+    name = subject.interface
     found = []
     for address in subject.addresses:
         if isinstance(address, IPv6Address):
@@ -37,29 +57,55 @@ def subject_elements(subject: Subject, numbers: PodNumbers) -> list[Element]:
     else:
         found.append(Element(TABLE, "link-locals", (name, subject.link_local)))
         found.append(Element(TABLE, "targets6", (name, Raw(subject.link_local.packed))))
-    for side, shift in ((numbers.source, 0), (numbers.destination, 16)):
-        if side.settled:
-            found.append(Element(TABLE, "pods", (name, Mark(side.current << shift)), comment=pod))
-        found += [Element(TABLE, "earlier", (name, Mark(n << shift)), comment=pod) for n in side.earlier]
     found.append(Element(TABLE, "self", (name, name)))
-    if numbers.overfull:
-        found.append(Element(TABLE, "overfull", (name,), comment=pod))
-    for class_ in classes_of(subject, numbers):
-        found.append(Element(TABLE, class_.kind, (name,), f"jump {class_.chain}", pod))
-        found.append(Element(TABLE, f"isolated-{class_.kind}", (name,)))
     found.append(Element(BIND_TABLE, "bind-source", (name,), f"jump {source_chain(name)}"))
     found.append(Element(BIND_TABLE, "bind-destination", (name,), f"jump {destination_chain(name)}"))
     return found
 
 
-def classes_of(subject: Subject, numbers: PodNumbers) -> Iterable[Class]:
+def _number_elements(subject: Subject, numbers: PodNumbers) -> list[Element]:
+    name, pod = subject.interface, names.comment(subject.pod)
+    found = []
+    for side, shift in ((numbers.source, 0), (numbers.destination, 16)):
+        if side.settled:
+            found.append(Element(TABLE, "pods", (name, Mark(side.current << shift)), comment=pod))
+        found += [Element(TABLE, "earlier", (name, Mark(n << shift)), comment=pod) for n in side.earlier]
+    if numbers.overfull:
+        found.append(Element(TABLE, "overfull", (name,), comment=pod))
+    return found
+
+
+def _class_elements(subject: Subject, numbers: PodNumbers) -> list[Element]:
+    key, pod = (subject.interface,), names.comment(subject.pod)
+    found = []
+    for class_ in classes_of(subject, numbers):
+        found.append(Element(TABLE, class_.kind, key, f"jump {class_.chain}", pod))
+        found.append(Element(TABLE, f"isolated-{class_.kind}", key))
+    return found
+
+
+_PARTS: tuple[tuple[_Make, _Cause], ...] = (  # with what they depend on
+    (_own_elements, lambda subject, _: (subject.addresses, subject.link_local)),
+    (_number_elements, lambda subject, numbers: (subject.pod, numbers)),
+    (_class_elements, lambda subject, numbers: (subject.pod, subject.verdicts, numbers)),
+)
+
+
+def classes_of(subject: Subject, numbers: PodNumbers) -> tuple[Class, ...]:
     """Only a pod with earlier numbers has connections that are judged by their answers."""
-    for direction in DIRECTIONS:
-        policies = getattr(subject.verdicts, direction)
+    return _classes(subject.verdicts, bool(numbers.destination.earlier), bool(numbers.source.earlier))
+
+
+@lru_cache(maxsize=8)  # pods that are judged alike come one after the other
+def _classes(verdicts: Verdicts, *answered: bool) -> tuple[Class, ...]:
+    found = []
+    for direction, answers in zip(DIRECTIONS, answered, strict=True):
+        policies = verdicts.policies(direction)
         if policies is not None:
-            yield Class(direction, policies)
-            if numbers.on(direction).earlier:
-                yield Class(REPLIES[direction], policies)
+            found.append(Class(direction, policies))
+            if answers:
+                found.append(Class(REPLIES[direction], policies))
+    return tuple(found)
 
 
 def binding(subject: Subject, numbers: PodNumbers) -> Binding:

@@ -7,6 +7,7 @@ for others, and a chain's name with a hash has an underscore, which none without
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ def shorten(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1 - DIGEST]}~{digest(text)}"
 
 
+@lru_cache(maxsize=64)
 def comment(text: str) -> str:
     return shorten(_FOREIGN_IN_TEXT.sub("'", text), LONGEST_COMMENT)
 
@@ -46,6 +48,7 @@ def policy_chain(kind: str, policy: PolicyKey) -> str:
     return f"{_FOREIGN_IN_NAME.sub('.', name)[: LONGEST_NAME - 1 - DIGEST]}_{digest(policy)}"
 
 
+@lru_cache(maxsize=64)  # pods that are judged alike come one after the other
 def class_chain(kind: str, policies: tuple[PolicyKey, ...]) -> str:
     return f"{kind}-class/{digest(policies)}"
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from flock.core.policy import layout, names, walls
-from flock.core.policy.chainuse import ChainUse, Pod, PolicyChain
+from flock.core.policy.chainuse import ChainUse, PolicyChain
 from flock.core.policy.compiled import (
     DIRECTIONS,
     Change,
@@ -29,7 +29,15 @@ from flock.core.policy.compiled import (
     everything,
     named_audiences,
 )
-from flock.core.policy.content import binding, classes_of, member_elements, port_elements, subject_elements
+from flock.core.policy.content import (
+    Pod,
+    binding,
+    classes_of,
+    member_elements,
+    pod_difference,
+    pod_elements,
+    port_elements,
+)
 from flock.core.policy.cutting import Cut, to_cut
 from flock.core.policy.elements import (
     ARP_TABLE,
@@ -149,7 +157,7 @@ class Ruleset:
         for class_ in classes_of(*pod):
             named = [class_.chain, *(names.policy_chain(class_.kind, key) for key in class_.policies)]
             rules |= {(TABLE, name): self._rules[name] for name in named}
-        return ExpectedOfPod(tuple(_elements(pod)), rules)
+        return ExpectedOfPod(tuple(dict.fromkeys(pod_elements(pod))), rules)
 
     def expected(self, compiled: Compiled) -> Expected:
         """For comparing with what is in the kernel."""
@@ -158,7 +166,8 @@ class Ruleset:
         for interface in self._subjects:
             rules |= {source_chain(interface): 1, destination_chain(interface): 1}
         elements = Counter(dict.fromkeys(_SETS, 0))
-        elements.update(e.set for i in self._subjects for e in _elements(self._pod(i)) if e.table != ARP_TABLE)
+        pods = zip(self._subjects.values(), self._numbered.values(), strict=True)
+        elements.update(e.set for pod in pods for e in {*pod_elements(pod)} if e.table != ARP_TABLE)
         for group, addresses in compiled.groups.items():
             for version in (6, 4):
                 elements[names.group_set(group, version)] = sum(a.version == version for a in addresses)
@@ -274,18 +283,18 @@ class Ruleset:
             if subject is not None:
                 numbers = self._numbers.of(interface)
                 self._subjects[interface], self._numbered[interface] = subject, numbers
-                wanted = binding(subject, numbers)
-                if old is None or wanted != binding(*old):
-                    bound.append(wanted)
+                same = old is not None and (old[0].pod, old[1]) == (subject.pod, numbers)
+                if not same and (old is None or binding(subject, numbers) != binding(*old)):
+                    bound.append(binding(subject, numbers))
             elif old is not None:
                 self._numbers.release(interface)
                 del self._subjects[interface], self._numbered[interface]
                 unbound.append(binding(*old))
             new = self._pod(interface)
             uses.change(old, new)
-            before, now = _elements(old), _elements(new)
-            gone += [e for e in before if e not in now]
-            come += [e for e in now if e not in before]
+            going, coming = pod_difference(old, new)
+            gone += going
+            come += coming
         gone.sort(key=_set_order)
         come.sort(key=_set_order)
         return [
@@ -329,7 +338,3 @@ def _add_set(name: str, type_: str, comment: str) -> str:
 
 def _script(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
-
-
-def _elements(pod: Pod | None) -> dict[Element, None]:
-    return dict.fromkeys(subject_elements(*pod)) if pod is not None else {}

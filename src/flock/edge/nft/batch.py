@@ -113,7 +113,7 @@ def _elements(place: tuple[str, str], elements: list[Element], *, add: bool) -> 
 def _element(element: Element, *, add: bool) -> bytes:
     parts = _nested(ELEMENT_KEY, w.attr(DATA_VALUE, key(element.key)))
     if element.verdict:
-        parts += _nested(ELEMENT_DATA, _verdict(element.verdict))
+        parts += _verdict(element.verdict)
     if add and element.comment:
         parts += w.attr(ELEMENT_USERDATA, _comment(element.comment))
     return _nested(LIST_ELEMENT, parts)
@@ -144,9 +144,10 @@ def _part(part: Part) -> bytes:
             return part.packed
 
 
+@lru_cache(maxsize=64)  # pods that are judged alike come one after the other
 def _verdict(text: str) -> bytes:
     chain = text.removeprefix("jump ")
-    return _nested(DATA_VERDICT, w.attr(VERDICT_CODE, JUMP), w.text(VERDICT_CHAIN, chain))
+    return _nested(ELEMENT_DATA, _nested(DATA_VERDICT, w.attr(VERDICT_CODE, JUMP), w.text(VERDICT_CHAIN, chain)))
 
 
 # --- binding chains ---------------------------------------------------------------------------------------------
