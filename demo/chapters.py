@@ -235,10 +235,11 @@ def the_end(stage: Stage) -> None:
     for pod in [pod.key for pod in stage.lab.pods]:
         stage.lab.pods.delete(pod)
     for node in NODES:
-        state = json.loads((stage.node(node).state_dir / "allocations.json").read_text())
+        state = stage.node(node).state_dir / "allocations.json"  # within a second
+        eventually(lambda state=state: not json.loads(state.read_text())["allocations"], f"{node}: no allocation")
         left = [link for link in stage.node(node).host.run(["ip", "-br", "link"]).split() if link.startswith("flock")]
         routes = stage.node(node).host.run(["ip", "-6", "route", "show", "proto", "134"])
-        expect(not state["allocations"] and not left and not routes, f"{node}: no allocation, no link, no route")
+        expect(not left and not routes, f"{node}: no allocation, no link, no route")
 
 
 CHAPTERS: list[Callable[[Stage], None]] = [

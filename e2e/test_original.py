@@ -100,6 +100,7 @@ def as_the_original_left_it(node: Node) -> list[str]:
                 ip(family, "route", "del", address, "proto", "133")
     node.place.run("nft", "add table inet flock_netpol")
     content["allocations"] = [{k: e[k] for k in KEYS if k in e} for e in content["allocations"]]
+    del content["journal"]
     node.path(STATE).write_text(json.dumps(content, indent=2))
     return [entry["container_id"] for entry in carriers]
 

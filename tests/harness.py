@@ -12,6 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from flock.core.journal import replay
+from flock.core.statefile import Continued
+
 ROOT = Path(__file__).resolve().parent.parent
 FLOCK = ROOT / "build" / "flock"
 BIN = Path(sys.executable).parent
@@ -236,10 +241,25 @@ class Node:
         return [x for x in found if str(x.get("protocol")) in ("133", "134") and x.get("type") != "blackhole"]
 
     def allocations(self) -> dict[str, dict[str, Any]]:
-        path = self.state_dir / "allocations.json"
-        if not path.exists():
-            return {}
-        return {a["container_id"]: a for a in json.loads(path.read_text())["allocations"]}
+        return recorded(self.state_dir)
+
+
+def recorded(state_dir: Path) -> dict[str, dict[str, Any]]:
+    """What the next start would find on disk, by container.  The journal is read first: what is folded meanwhile is in
+    the file then."""
+    journal, path = state_dir / "allocations.journal", state_dir / "allocations.json"
+    added = journal.read_bytes() if journal.exists() else b""
+    if not path.exists():
+        return {}
+    content = json.loads(path.read_text())
+    found = {a["container_id"]: a for a in content["allocations"]}
+    if "journal" in content:
+        after = msgspec.convert(content["journal"], Continued)
+        for change in itertools.chain.from_iterable(replay(added, after=after, where=str(journal))):
+            found.pop(change.container_id, None)
+            if change.allocation is not None:
+                found[change.container_id] = msgspec.to_builtins(change.allocation)
+    return found
 
 
 def cni_outcome(returncode: int, out: bytes, err: bytes) -> Any:

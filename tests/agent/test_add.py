@@ -57,10 +57,10 @@ def test_primaries_come_before_extra_addresses(fresh: Node) -> None:
 
 def test_a_second_add_gives_the_same_result_and_changes_nothing(node: Node) -> None:
     first = node.pod("a")
-    before = (node.state_dir / "allocations.json").read_bytes(), node.links()
+    before = node.allocations(), node.links()
     with undisturbed(node, *addresses_of(first)):
         assert node.cni("ADD", "a") == first
-    assert before == ((node.state_dir / "allocations.json").read_bytes(), node.links())
+    assert before == (node.allocations(), node.links())
 
 
 def test_a_second_add_after_a_restart_gives_the_same_result(node: Node) -> None:

@@ -210,7 +210,7 @@ def test_what_a_chained_plugin_added_is_no_difference(attached: tuple[Node, dict
 
 def test_check_repeated_many_times_and_at_once_changes_nothing(attached: tuple[Node, dict[str, Any]]) -> None:
     node, result = attached
-    before = (node.state_dir / "allocations.json").read_bytes()
+    before = node.allocations()
     started = [node.cni_start("CHECK", "a", prevResult=result) for _ in range(20)]
     assert [p.communicate(timeout=60)[0] for p in started] == [b""] * 20
-    assert (node.state_dir / "allocations.json").read_bytes() == before
+    assert node.allocations() == before

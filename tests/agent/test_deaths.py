@@ -4,13 +4,13 @@ import subprocess
 from typing import Any
 
 import pytest
-from fault_steps import ADD, DEL, STORE, armed, await_death
+from fault_steps import ADD, DEL, JOURNAL, STORE, STORE_STEPS, armed, await_death
 from looking import addresses_of, assert_sound, outcome, pod_side, settle, undisturbed
 
 from harness import CniFailure, Node, eventually
 
 
-@pytest.mark.parametrize("step", ADD + STORE)
+@pytest.mark.parametrize("step", ADD + JOURNAL + STORE)
 def test_add_survives_the_agents_death(node: Node, bystander: list[str], step: str) -> None:
     """The executable that was waiting for its answer sends the request again, and gets its pod."""
     node.namespace("a")
@@ -30,7 +30,7 @@ def test_add_survives_the_agents_death(node: Node, bystander: list[str], step: s
 def test_an_add_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(node: Node, bystander: list[str]) -> None:
     node.namespace("a")
     with undisturbed(node, *bystander):
-        for step in ADD + STORE:
+        for step in ADD + JOURNAL + STORE:
             node.start(fault=armed(step, "kill"))
             adding = node.cni_start("ADD", "a", wait=0)
             await_death(node)
@@ -44,7 +44,7 @@ def test_an_add_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(node
             node.stop()
 
 
-@pytest.mark.parametrize("step", DEL + STORE)
+@pytest.mark.parametrize("step", DEL + JOURNAL + STORE)
 def test_del_survives_the_agents_death(node: Node, bystander: list[str], step: str) -> None:
     node.start()
     node.pod("a")
@@ -65,7 +65,7 @@ def test_del_survives_the_agents_death(node: Node, bystander: list[str], step: s
 def test_a_del_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(node: Node, bystander: list[str]) -> None:
     node.namespace("a")
     with undisturbed(node, *bystander):
-        for step in DEL + STORE:
+        for step in DEL + JOURNAL + STORE:
             node.start()
             result = node.cni("ADD", "a")
             node.stop()
@@ -78,6 +78,28 @@ def test_a_del_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(node:
             if "a" in node.allocations():
                 node.cni("CHECK", "a", prevResult=result)
             node.stop()
+
+
+@pytest.mark.parametrize("point", STORE_STEPS)
+def test_what_was_answered_outlives_a_death_while_the_journal_is_folded(
+    node: Node, bystander: list[str], point: str
+) -> None:
+    """Invariant 5: an ADD that was answered is on record, and nothing of a DEL that was comes back."""
+    node.start()
+    node.pod("gone")
+    node.namespace("a")
+    node.stop()
+    node.start(fault=f"{point}=kill@1")
+    with undisturbed(node, *bystander):
+        deleting, adding = node.cni_start("DEL", "gone", wait=30), node.cni_start("ADD", "a", wait=30)
+        result = outcome(adding)
+        assert outcome(deleting) is None and not isinstance(result, CniFailure)
+        await_death(node)
+        assert set(node.allocations()) == {"bystander", "a"}
+        node.start()
+        settle(node)
+    assert set(node.allocations()) == {"bystander", "a"}
+    node.cni("CHECK", "a", prevResult=result)
 
 
 def test_gc_survives_the_agents_death(node: Node, bystander: list[str]) -> None:

@@ -69,7 +69,7 @@ def test_gc_carries_on_after_an_error_and_tells_of_it(fresh: Node) -> None:
     for name in ("a", "b", "c"):
         fresh.pod(name)
     fresh.stop()
-    fresh.start(fault="store.write=EIO@1")
+    fresh.start(fault="journal.make=EIO,store.write=EIO@1")
     failed = failure(fresh, "GC", **valid())
     assert "a" in failed.msg and len(fresh.allocations()) == 1
     fresh.cni("GC", **valid())

@@ -62,7 +62,7 @@ def test_what_is_left_half_done_keeps_its_addresses_until_it_is_resolved(
     node.start()
     held = addresses_of(node.pod("a"))
     node.stop()
-    node.start(fault="store.write=EIO@1")
+    node.start(fault="journal.make=EIO,store.write=EIO@1")
     assert failure(node, "DEL", "a").code == 5
     assert {row["container"]: row["state"] for row in node.ask("pods")}["a"] == "pending"
     assert failure(node, "CHECK", "a").code == 3

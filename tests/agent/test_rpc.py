@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from looking import addresses_of, assert_sound, failure, pod_side
 
 from flock.core.errors import FlockError, StoreFailure
-from flock.edge.store import FILE, Store
+from flock.edge.ondisk import FILE
+from flock.edge.store import Store
 from harness import Node, eventually, run
 
 CONF: dict[str, Any] = {"cniVersion": "1.1.0", "name": "flock", "type": "flock"}

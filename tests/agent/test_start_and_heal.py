@@ -93,7 +93,7 @@ def test_a_rebuilt_link_that_could_not_be_recorded_is_still_a_whole_one(node: No
     result = node.pod("a")
     node.stop()
     node.ip("link", "del", host(result))
-    node.start(fault="store.write=ENOSPC@1")
+    node.start(fault="journal.make=EIO,store.write=ENOSPC@1")
     node.ip("link", "add", "x0", "type", "veth", "peer", "name", "x1")  # wakes the healer once more
     settle(node)
     assert all(map(node.ping, addresses_of(result)))
@@ -101,7 +101,7 @@ def test_a_rebuilt_link_that_could_not_be_recorded_is_still_a_whole_one(node: No
 
 
 @pytest.mark.parametrize(
-    "point", ["add.link", "add.pending", "add.host-side", "add.pod-side", "store.write", "store.renamed"]
+    "point", ["add.link", "add.pending", "add.host-side", "add.pod-side", "journal.write", "journal.written"]
 )
 def test_a_running_pod_whose_link_is_being_rebuilt_survives_a_crash(node: Node, point: str) -> None:
     """Invariant 2: nobody repeats an ADD for it, so its addresses must not be given up."""
@@ -117,7 +117,9 @@ def test_a_running_pod_whose_link_is_being_rebuilt_survives_a_crash(node: Node, 
     assert all(map(node.ping, addresses_of(result)))
 
 
-@pytest.mark.parametrize("point", ["netlink.send", "add.link", "add.host-side", "add.pod-side", "store.write"])
+@pytest.mark.parametrize(
+    "point", ["netlink.send", "add.link", "add.host-side", "add.pod-side", "journal.make=EIO,store.write"]
+)
 def test_a_rebuild_that_failed_is_tried_again(node: Node, point: str) -> None:
     result = node.pod("a")
     node.stop()
@@ -267,7 +269,7 @@ def test_a_pod_whose_path_leads_to_another_namespace_after_a_reboot_is_dead(node
 def test_a_pending_entry_is_undone_at_start(node: Node) -> None:
     result = node.pod("a")
     node.pod("b")
-    node.kill()
+    node.stop()
     path = node.state_dir / "allocations.json"
     content = json.loads(path.read_text())
     for entry in content["allocations"]:

@@ -10,8 +10,10 @@ import pytest
 
 from flock.core.faults import Faults
 from flock.core.model import Allocation
-from flock.edge import store as store_module
+from flock.edge import journal as journal_module
+from flock.edge import statedir
 from flock.edge.store import Store
+from harness import recorded
 
 COOLDOWN = 120.0
 
@@ -47,7 +49,8 @@ def armed(text: str) -> Iterator[None]:
     faults = Faults()
     faults.arm(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_module, "faults", faults)
+        for module in (statedir, journal_module):
+            patch.setattr(module, "faults", faults)
         yield
 
 
@@ -55,13 +58,31 @@ def state_file(directory: Path) -> Path:
     return directory / "allocations.json"
 
 
+def journal(directory: Path) -> Path:
+    return directory / "allocations.journal"
+
+
+def begun(directory: Path) -> Path:
+    """An earlier life left its file here, with nobody in it; so changes go into a journal from the first on."""
+    state_file(directory).write_text(
+        '{"version": 1, "allocations": [], "journal": {"id": "0123456789abcdef", "through": 1}}'
+    )
+    return directory
+
+
 def on_disk(directory: Path) -> dict[str, Any]:
+    """The file alone."""
     content: dict[str, Any] = json.loads(state_file(directory).read_text())
     return content
 
 
-def containers(directory: Path) -> list[str]:
+def in_file(directory: Path) -> list[str]:
     return [a["container_id"] for a in on_disk(directory)["allocations"]]
+
+
+def containers(directory: Path) -> list[str]:
+    """The file and what the journal adds to it."""
+    return list(recorded(directory))
 
 
 def reread(directory: Path) -> dict[str, Allocation]:

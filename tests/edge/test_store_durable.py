@@ -58,7 +58,7 @@ async def test_a_failure_at_any_step_changes_neither_memory_nor_file(tmp_path: P
     with opened(tmp_path) as store:
         await store.put(entry("kept", ip4="192.0.2.2"))
         await store.put(entry("gone", ip4="192.0.2.3"))
-        before = on_disk(tmp_path)
+        before = on_disk(tmp_path)["allocations"]
         with armed(f"{point}={how}"), pytest.raises(StoreFailure) as caught:
             await store.put(entry("new"))
         assert caught.value.code == Code.IO_FAILURE
@@ -68,7 +68,7 @@ async def test_a_failure_at_any_step_changes_neither_memory_nor_file(tmp_path: P
             await store.forget("gone", released=[Released("192.0.2.3", 1)])
         assert set(store.entries) == {"kept", "gone"}
         assert list(store.released) == []
-        assert on_disk(tmp_path) == before
+        assert on_disk(tmp_path)["allocations"] == before
         assert [p.name for p in tmp_path.iterdir()] == ["allocations.json"]
         assert store.last_error
         await store.put(entry("new"))
@@ -91,8 +91,8 @@ from flock.core.faults import faults
 from flock.core.model import Allocation
 from flock.edge.store import Store
 store = Store(Path(sys.argv[1]), node="node1", cooldown=120, half_done=Path(sys.argv[1]).with_name("half-done"))
+faults.arm("journal.make=EIO," + sys.argv[2])
 store.load()
-faults.arm(sys.argv[2])
 entry = dict(namespace="", pod_name="", owner_uid="", state="pending", allocated_at="")
 asyncio.run(store.put(Allocation(container_id="new", **entry)))
 """

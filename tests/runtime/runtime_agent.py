@@ -9,6 +9,8 @@ from typing import Any
 
 from runtime_node import Node
 
+from harness import recorded
+
 CIDR6, CIDR4 = "2001:db8:1::/64", "192.0.2.0/24"
 ANYCAST = "2001:db8:53::53"
 
@@ -67,9 +69,6 @@ class Agent:
         return {"cniVersion": "1.0.0", "name": "flock", "plugins": [own, *chained]}
 
     def allocations(self) -> dict[str, list[str]]:
-        """What the state file holds on disk: the primary addresses, IPv6 first, by pod name."""
-        file = self._state / "allocations.json"
-        if not file.exists():  # nothing was ever allocated
-            return {}
-        stored = json.loads(file.read_text())
-        return {a["pod_name"]: [a[key] for key in ("ip6", "ip4") if a.get(key)] for a in stored["allocations"]}
+        """What is on disk: the primary addresses, IPv6 first, by pod name."""
+        stored = recorded(self._state).values()
+        return {a["pod_name"]: [a[key] for key in ("ip6", "ip4") if a.get(key)] for a in stored}

@@ -124,6 +124,7 @@ class Agent:
         await self._feeder.start()
 
         await step("the state file is not loaded yet", self._load)
+        self._keep(folding=parts.folding)
         await step("half-done work of an earlier run cannot be undone", self._catch_up)
         operations = {**Admin(parts).operations(), **Verbs(parts, self._deferred).operations()}
         offer({op: handler for op, handler in operations.items() if op in EARLY})

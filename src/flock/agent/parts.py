@@ -12,6 +12,7 @@ from flock.agent.attachments import Attachments
 from flock.agent.configured import Configured
 from flock.agent.departure import Departure
 from flock.agent.flags import Settings
+from flock.agent.folding import Folding
 from flock.agent.happened import Happened
 from flock.agent.healing import Healer
 from flock.agent.limiting import ConnectionLimit
@@ -46,6 +47,7 @@ class Parts:
         self.store = Store(
             settings.state_dir, node=settings.node, cooldown=settings.cooldown, half_done=settings.run_dir / "pending"
         )
+        self.folding = Folding(self.store)
         self.ipam = Ipam(rng=random.SystemRandom(), cooldown=settings.cooldown)
         self.attached = Attached(self.store)
         self.kernel = Kernel(sysctl=settings.sysctl_dir)

@@ -26,7 +26,10 @@ class Point(StrEnum):
     DEL_PENDING = "del.pending"  # marked pending, the kernel untouched
     DEL_UNLINKED = "del.unlinked"  # the link is gone
     DEL_FORGOTTEN = "del.forgotten"  # the entry is gone from the disk, nobody was told
-    STORE_WRITE = "store.write"  # before the new state is written
+    JOURNAL_MAKE = "journal.make"  # before there is a journal to write to
+    JOURNAL_WRITE = "journal.write"  # before changes are written to the journal
+    JOURNAL_WRITTEN = "journal.written"  # they are there, whether flushed or not
+    STORE_WRITE = "store.write"  # before the state file is written whole
     STORE_SYNC = "store.sync"  # written, not yet durable
     STORE_RENAME = "store.rename"  # durable under its temporary name
     STORE_RENAMED = "store.renamed"  # in place, the directory not yet durable

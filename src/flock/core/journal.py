@@ -1,0 +1,58 @@
+"""The journal's records as bytes: rounds of changes that the state file does not have yet.
+
+A record begins at a block of its own and is checksummed as a whole, with the id of the file it continues and its
+number.  Numbers grow by one, and nothing is taken out of a journal: which records still say something follows from the
+last number that the file has.  So a record that was torn is none, one that the file has already is harmless, and one
+that is missing between others is noticed, wherever each of them stands.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from flock.core.errors import StoreFailure
+from flock.core.statefile import Change, Continued
+
+BLOCK = 4096  # what disks and page caches write as one: no record shares it with an answered one
+MAGIC = b"\x1eFJ1"  # JSON has no control characters: nothing that stands inside a record looks like one
+_HEADER = struct.Struct(">4sIIQ16s")  # magic, checksum of all that follows it, bytes of JSON, number, id
+_CHECKED = 8  # where the checksummed part begins
+
+_decoder = msgspec.json.Decoder(list[Change])
+
+
+def encode(changes: Iterable[Change], *, owner: str, number: int) -> bytes:
+    """Whole blocks.  UnicodeEncodeError for what JSON cannot say."""
+    body = msgspec.json.encode(changes)
+    checked = _HEADER.pack(MAGIC, 0, len(body), number, owner.encode())[_CHECKED:] + body
+    record = MAGIC + zlib.crc32(checked).to_bytes(4) + checked
+    return record.ljust(-(-len(record) // BLOCK) * BLOCK, b"\0")
+
+
+def replay(raw: bytes, *, after: Continued, where: str) -> Iterator[list[Change]]:
+    """What came after the file was written, in order.  A record that was being written when the machine died is the
+    last one, and nobody was answered: it is left out.  StoreFailure if one is missing that others follow."""
+    records = {number: body for number, body in _records(memoryview(raw), after.id) if number > after.through}
+    for expected, number in enumerate(sorted(records), after.through + 1):
+        if number != expected:
+            raise StoreFailure(
+                f"{where} is damaged or is not the state file's: it has change {number} and not change {expected}",
+                details="repair it, or move it away to go on without what it says; the agent looks again by itself",
+            )
+        try:
+            yield _decoder.decode(records[number])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise StoreFailure(f"cannot parse change {number} in {where}: {error}") from None
+
+
+def _records(raw: memoryview, owner: str) -> Iterator[tuple[int, memoryview]]:
+    at = 0
+    while at + _HEADER.size <= len(raw):
+        magic, checksum, length, number, whose = _HEADER.unpack_from(raw, at)
+        end = at + _HEADER.size + length
+        whole = magic == MAGIC and whose == owner.encode() and zlib.crc32(raw[at + _CHECKED : end]) == checksum
+        if whole and end <= len(raw):
+            yield number, raw[at + _HEADER.size : end]
+        at += -(-(end - at) // BLOCK) * BLOCK if whole else BLOCK

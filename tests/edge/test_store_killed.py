@@ -1,0 +1,182 @@
+"""Killed at every step, and refused at every step in any order: what was answered is on disk, and nothing else is."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from store_parts import armed, begun, containers, entry, in_file, journal, opened, reread, shut, state_file, unread
+
+from flock.core.errors import StoreFailure
+from flock.core.faults import Point
+from flock.edge import journal as journal_module
+from flock.edge.store import Store
+from looping import PATIENCE
+
+# --- killed ---
+
+LIVING = """
+import asyncio, sys
+from pathlib import Path
+from flock.core.faults import faults
+from flock.core.model import Allocation
+from flock.edge import journal
+from flock.edge.store import Store
+journal.SIZE = 6 * 4096
+faults.arm(sys.argv[2])
+store = Store(Path(sys.argv[1]), node="node1", cooldown=120, half_done=Path(sys.argv[1]).with_name("half-done"))
+entry = dict(namespace="", pod_name="", owner_uid="", state="committed", allocated_at="")
+
+async def live():
+    store.load()
+    for n in range(11):
+        print("+", n, end=" ", flush=True)
+        await store.put(Allocation(container_id=str(n), **entry))
+        print("ok", flush=True)
+        if n % 3 == 1:
+            print("-", n - 1, end=" ", flush=True)
+            await store.forget(str(n - 1), released=())
+            print("ok", flush=True)
+        if n % 5 == 4:
+            await store.fold()
+    await store.close()
+
+asyncio.run(live())
+"""
+
+STEPS = [point for point in Point if point.startswith(("store.", "journal."))]
+
+
+def lived(directory: Path, faults: str) -> tuple[list[set[str]], int]:
+    """What may be on record after such a life, and how it ended: all that was answered, and the rest perhaps."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LIVING, directory, faults], timeout=PATIENCE, check=False, stdout=subprocess.PIPE
+    )
+    answered: set[str] = set()
+    possible = [answered]
+    for line in ended.stdout.decode().splitlines():
+        verb, name, *told = line.split()
+        after = answered | {name} if verb == "+" else answered - {name}
+        possible = [after] if told else [answered, after]
+        answered = after
+    return possible, ended.returncode
+
+
+@pytest.mark.parametrize("start", ["anew", "on a file"])
+@pytest.mark.parametrize("point", STEPS)
+def test_a_kill_at_any_step_loses_nothing_that_was_answered_and_brings_nothing_back(
+    tmp_path: Path, point: str, start: str
+) -> None:
+    for count in range(1, 40):
+        directory = tmp_path / f"{count}"
+        directory.mkdir()
+        if start == "on a file":
+            begun(directory)
+        possible, code = lived(directory, f"{point}=kill@{count}")
+        if code == 0:
+            break
+        assert code == -9
+        if state_file(directory).exists():
+            assert set(containers(directory)) in possible
+        with opened(directory) as store:
+            assert set(store.entries) in possible
+            asyncio.run(store.put(entry("next")))
+        assert "next" in in_file(directory)
+        assert [p.name for p in directory.iterdir()] == ["allocations.json"]
+    assert count > 1, "the step is reached"
+
+
+def test_a_machine_that_dies_before_the_directory_is_flushed_has_the_old_file_and_the_journal_for_it(
+    tmp_path: Path,
+) -> None:
+    directory = begun(tmp_path)
+    old = state_file(directory).read_bytes()
+    possible, code = lived(directory, "store.renamed=kill@1")
+    assert code == -9 and state_file(directory).read_bytes() != old
+    state_file(directory).write_bytes(old)
+    assert set(reread(directory)) in possible
+
+
+# --- refused, in any order ---
+
+NAMES = st.sampled_from("abcd")
+FAULTY = st.lists(
+    st.tuples(st.sampled_from([str(p) for p in STEPS]), st.sampled_from(["EIO", "EIO@1", "ENOSPC@2"])), max_size=3
+)
+DEEDS = st.lists(st.tuples(st.sampled_from(["put", "forget", "fold", "die", "stop"]), NAMES, FAULTY), max_size=25)
+
+
+@pytest.fixture(autouse=True)
+def small_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "SIZE", 4 * 4096)
+    monkeypatch.setattr(journal_module, "RETRY", 0.0)
+
+
+class Life:
+    """A store, moved to another directory when it dies, as its next life would find it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directories: Iterator[Path] = (directory / f"{n}" for n in range(1000))
+        self.directory = next(self._directories)
+        self.directory.mkdir(parents=True)
+        self.store: Store = unread(self.directory)
+        self.store.load()
+
+    def next(self, *, stop: bool) -> None:
+        if stop:
+            shut(self.store)
+        left, self.directory = self.directory, next(self._directories)
+        shutil.copytree(left, self.directory)
+        if not stop:
+            shut(self.store)
+        self.store = unread(self.directory)
+        self.store.load()
+
+
+@settings(max_examples=150, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(deeds=DEEDS)
+def test_whatever_fails_in_whatever_order_what_was_answered_is_found(
+    tmp_path_factory: pytest.TempPathFactory, deeds: list[tuple[str, str, list[tuple[str, str]]]]
+) -> None:
+    life = Life(tmp_path_factory.mktemp("lives"))
+    answered: set[str] = set()
+    unsure: set[str] = set()  # what a round that failed may have left, until another one succeeds
+    for deed, name, faulty in deeds:
+        store = life.store
+        with armed(",".join(f"{point}={how}" for point, how in faulty)):
+            try:
+                if deed == "put":
+                    asyncio.run(store.put(entry(name)))
+                    answered |= {name}
+                elif deed == "forget":
+                    asyncio.run(store.forget(name, released=()))
+                    answered -= {name}
+                elif deed == "fold":
+                    asyncio.run(store.fold())
+                else:
+                    life.next(stop=deed == "stop")
+                    answered = set(life.store.entries) if set(life.store.entries) ^ answered <= unsure else answered
+                unsure = set()
+            except StoreFailure:
+                unsure |= {name} if deed in ("put", "forget") else set()
+        assert set(life.store.entries) == answered, (deed, name, faulty)
+        if state_file(life.directory).exists():
+            assert set(containers(life.directory)) ^ answered <= unsure, (deed, name, faulty)
+    shut(life.store)
+    assert set(reread(life.directory)) == answered
+
+
+def test_the_journal_is_used_by_these_lives(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    asyncio.run(life.store.put(entry("a")))
+    asyncio.run(life.store.fold())
+    asyncio.run(life.store.put(entry("b")))
+    assert in_file(life.directory) == ["a"] and journal(life.directory).stat().st_size == 4 * 4096
+    life.next(stop=False)
+    assert list(life.store.entries) == ["a", "b"]
+    shut(life.store)
