@@ -4,12 +4,17 @@ Who comes when all are taken gets that of the caller who has been there longest 
 has its request ready when it connects is heard long before it could be the longest.
 """
 
-import asyncio
+from typing import Protocol
 
 # Connections accepted in one turn of the loop.  A caller is heard three turns after its own at the latest, so with four
 # times as many places none that has its request ready loses its place to those who came after it.
 AT_ONCE = 64
 PLACES = 4 * AT_ONCE
+
+
+class Caller(Protocol):
+    def dismiss(self) -> None:
+        """Hang up at once, and leave."""
 
 
 class Callers:
@@ -23,43 +28,14 @@ class Callers:
         for caller in list(self._taken):
             caller.dismiss()
 
-    def enter(self, caller: "Caller") -> None:
+    def enter(self, caller: Caller) -> None:
         if self._closed:
             caller.dismiss()
+            return
         if len(self._taken) >= PLACES:
-            longest = next(iter(self._taken))
-            del self._taken[longest]
-            longest.dismiss()
+            next(iter(self._taken)).dismiss()
         self._taken[caller] = None
 
-    def leave(self, caller: "Caller") -> None:
+    def leave(self, caller: Caller) -> None:
         """It was heard, or is gone; one that has left already is no error."""
         self._taken.pop(caller, None)
-
-
-class Caller(asyncio.Protocol):
-    """One connection: it has a place until it was heard, and for `patience` seconds at the most."""
-
-    def __init__(self, callers: Callers, *, patience: float) -> None:
-        self._callers = callers
-        self._patience = patience
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._deadline = asyncio.get_running_loop().call_later(self._patience, self._late)
-        self._callers.enter(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._heard()
-
-    def _heard(self) -> None:
-        self._deadline.cancel()
-        self._callers.leave(self)
-
-    def _late(self) -> None:
-        self.dismiss()
-
-    def dismiss(self) -> None:
-        """Hang up at once."""
-        self._transport.abort()

@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from flock.edge.callers import AT_ONCE, Caller, Callers
+from flock.edge.callers import AT_ONCE, Callers
 
 PATIENCE = 5.0  # seconds for a whole connection, until the caller has its answer
 HEAD_LIMIT = 8192
@@ -56,14 +56,24 @@ class HttpServer:
         return head.encode() + (b"" if method == "HEAD" else body)
 
 
-class _Caller(Caller):
-    """One connection.  What it sends after its request, or beyond the limit, is not read."""
+class _Caller(asyncio.Protocol):
+    """One connection, which has a place until it ends.  What it sends after its request, or beyond the limit, is not
+    read."""
 
     def __init__(self, server: HttpServer) -> None:
-        super().__init__(server.callers, patience=PATIENCE)
         self._server = server
         self._head = bytearray()
         self._answered = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._deadline = asyncio.get_running_loop().call_later(PATIENCE, self.dismiss)
+        self._server.callers.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        self._server.callers.leave(self)
 
     def data_received(self, data: bytes) -> None:
         if self._answered:
@@ -75,3 +85,8 @@ class _Caller(Caller):
             self._transport.close()  # once it is sent; `dismiss` ends it if nobody reads
         elif len(self._head) > HEAD_LIMIT:
             self.dismiss()
+
+    def dismiss(self) -> None:
+        """At once; it leaves when the loop has seen its end."""
+        self._server.callers.leave(self)
+        self._transport.abort()
