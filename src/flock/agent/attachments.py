@@ -10,6 +10,7 @@ Work on one container is serialised by its lock; everything here is safe to repe
 """
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -192,13 +193,13 @@ class Attachments:
         """From a pending allocation to a committed one.  On failure the caller decides what stays."""
         self._attached.begin(pending)
         faults.reach(Point.ADD_PENDING)
-        await self._policies.admit(pending, pod=pod)
-        faults.reach(Point.ADD_RULES)
-        link = await self._kernel.attach(
+        attach = functools.partial(
+            self._kernel.attach,
             pending,
             announced=self._aggregates.uncovered(pending),
             claimed=lambda name: self._attached.owner_of(name) not in (None, pending.container_id),
         )
+        link = await self._policies.admit(pending, pod=pod, attach=attach)
         committed = msgspec.structs.replace(pending, state="committed", netns_id=link.netns_id)
         await self._attached.record(committed, link=link.host_index)
         faults.reach(Point.ADD_COMMITTED)

@@ -6,12 +6,14 @@ and announces, the other does what takes long (deletions, dumps), so that a burs
 forgets flows, for which nobody waits.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from flock.core.announcing import Via
 from flock.core.errors import FlockError
+from flock.core.faults import Point, faults
 from flock.core.model import Allocation
 from flock.edge.batching import Rounds
 from flock.edge.kernel import adopt, node, original, podcheck
@@ -72,9 +74,18 @@ class Kernel:
 
     # --- pods ---
 
-    async def attach(self, allocation: Allocation, *, announced: Announced, claimed: Claimed) -> Attached:
+    def attach(
+        self, allocation: Allocation, first: Callable[[], None], *, announced: Announced, claimed: Claimed
+    ) -> "asyncio.Future[Attached]":
+        """`first` is done in the same thread; what it raises is raised, and there is no link."""
         self._sweeper.spare(_carried(allocation))
-        return await self._fast.run(self._fast_links.attach, allocation, announced=announced, claimed=claimed)
+
+        def work() -> Attached:
+            first()
+            faults.reach(Point.ADD_RULES)
+            return self._fast_links.attach(allocation, announced=announced, claimed=claimed)
+
+        return self._fast.run(work)
 
     async def is_intact(self, allocation: Allocation, netns: str) -> bool:
         return await self._fast.run(self._fast_links.is_intact, allocation, netns)
