@@ -55,6 +55,33 @@ def test_a_foreign_change_is_noticed_and_a_full_script_heals_it(ground: Playgrou
         asyncio.run(scenario())
 
 
+def test_what_our_own_socket_changes_does_not_wake_us_up(ground: Playground) -> None:
+    taken: list[bytes] = []
+
+    async def scenario() -> None:
+        watch = Watch(on_change=lambda: None, on_lost=lambda: None)
+        nft = Nft(watch=watch)
+        try:
+            await nft.replace(ground.ruleset, STATE)
+            batches = 0
+            for change in CHANGES:
+                transaction = ground.ruleset.transaction(change)
+                watch._drain()
+                own = bool(transaction.operations) and not transaction.script and not transaction.prepare
+                watch._take = taken.append if own else lambda _: None  # type: ignore[method-assign]
+                await nft.apply(transaction)
+                watch._drain()
+                batches += own
+            assert batches
+        finally:
+            nft.close()
+            watch.close()
+
+    with ground.node.inside():
+        asyncio.run(scenario())
+    assert taken == []
+
+
 def test_more_than_there_is_room_for_is_told_as_lost_and_not_as_foreign(
     ground: Playground, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,12 @@ class Pick6(NamedTuple):
     warning: str = ""
 
 
+def _pick6(address: Address) -> Pick6:
+    """An IPv6 pool gives out no other.  Not converted: that would go by its text."""
+    assert isinstance(address, ipaddress.IPv6Address)
+    return Pick6(address)
+
+
 class PoolUse(NamedTuple):
     cidr: str
     size: int
@@ -156,7 +162,8 @@ class Ipam:
         if address is None:
             raise self._exhausted("IPv4", pools, now)
         self._hold(address, Holder(container_id, namespace), by_name=False)
-        return ipaddress.IPv4Address(address)
+        assert isinstance(address, ipaddress.IPv4Address)
+        return address
 
     def pick6(
         self,
@@ -310,15 +317,15 @@ class Ipam:
             if is_small(network):
                 rested = self._rested(network, now)
                 if rested is not None:
-                    return Pick6(ipaddress.IPv6Address(rested))
+                    return _pick6(rested)
                 continue
             pool = self._pool(network)
             for _ in range(RANDOM_TRIES if pool.size else 0):
                 address = pool.nth(self._random.randrange(pool.size))
                 if self._free(address) and address not in self._cooling:
-                    return Pick6(ipaddress.IPv6Address(address))
+                    return _pick6(address)
         resting = self._longest_resting([pool for pool in pools if is_small(pool)], only)
-        return None if resting is None else Pick6(ipaddress.IPv6Address(resting))
+        return None if resting is None else _pick6(resting)
 
     def _exhausted(self, family: str, pools: Sequence[Network], now: float) -> PoolExhausted:
         fill = ", ".join(f"{u.cidr} has {u.used} of {u.size} in use" for u in self.use(pools, now))

@@ -1,5 +1,6 @@
 """Names and numbers by which our things are recognised in the kernel: with `ip`, and by ourselves after a crash."""
 
+import functools
 import re
 from ipaddress import IPv6Address
 
@@ -27,6 +28,7 @@ def fnv1a32(data: bytes) -> int:
     return value
 
 
+@functools.lru_cache(maxsize=1024)  # an ADD asks for its container's several times, and byte by byte it takes long
 def fnv1a64(data: bytes) -> int:
     value = 0xCBF29CE484222325
     for byte in data:
@@ -34,6 +36,7 @@ def fnv1a64(data: bytes) -> int:
     return value
 
 
+@functools.lru_cache(maxsize=1024)
 def host_interface(container_id: str, attempt: int = 0) -> str:
     """The host side's name.  Attempt 0 is the original's name; further ones answer a hash collision."""
     salted = container_id if attempt == 0 else f"{container_id}#{attempt}"

@@ -4,11 +4,11 @@ A netlink socket in the route groups, with a filter in the kernel that lets thro
 changes only: the routes, neighbours and addresses that every ADD creates do not even wake us up.
 """
 
-import ctypes
 import socket
 import struct
 from collections.abc import Callable
 
+from flock.edge.netlink import sieve
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
 from flock.edge.netlink.route import Link
@@ -19,7 +19,6 @@ RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE = 0x10, 0x40
 RTMGRP_IPV6_IFADDR, RTMGRP_IPV6_ROUTE = 0x100, 0x400
 GROUPS = RTMGRP_LINK | RTMGRP_NEIGH | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
 WANTED = (w.RTM_NEWLINK, w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELROUTE, w.RTM_DELNEIGH)
-SO_ATTACH_FILTER = 26
 BUFFER = 4 << 20  # a burst of 1000 DELs fits; an overrun only means that everything is looked at
 
 
@@ -50,7 +49,7 @@ class Monitor(Listener):
         made = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE
         )
-        _attach_filter(made)
+        sieve.only_types(made, WANTED)
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
         made.bind((0, GROUPS))
         return made
@@ -75,17 +74,3 @@ def _decode(kind: int, body: bytes) -> Event | None:
         oif = w.attrs(body, 12).get(w.RTA_OIF)
         return Event(kind, w.as_u32(oif) if oif else 0, protocol=body[5])
     return None
-
-
-def _attach_filter(sock: socket.socket) -> None:
-    """Classic BPF: accept if nlmsg_type is wanted.  The load is big-endian, the header is in host order."""
-    load, jump_equal, accept, drop = 0x28, 0x15, (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)
-    program = [(load, 0, 0, 4)]
-    for position, kind in enumerate(WANTED):
-        program.append((jump_equal, len(WANTED) - position, 0, socket.htons(kind)))
-    program += [drop, accept]
-    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
-    buffer = ctypes.create_string_buffer(code)
-    sock.setsockopt(
-        socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
-    )

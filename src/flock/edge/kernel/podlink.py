@@ -92,7 +92,11 @@ class PodLinks:
                 try:
                     link = self._create_pair(allocation, namespace, pod, claimed)
                     faults.reach(Point.ADD_LINK)
-                    peer = self._must_exist(pod, allocation.ifname)
+                    peer = pod.link(allocation.ifname)
+                    if peer is None:
+                        raise KernelRefused(
+                            f"link {allocation.ifname} vanished while it was set up", errno=errno.ENODEV
+                        )
                     if allocation.ip6:
                         self._enable_ipv6(allocation.ifname, peer)
                 except BaseException:
@@ -121,13 +125,12 @@ class PodLinks:
             peer_netns_fd=namespace.fd,
         )
         try:
-            self.host.run([request])
+            link = self.host.create(request, name)
         except KernelRefused as refused:
             if refused.errno != errno.EEXIST:
                 raise
             self._clear_the_way(allocation, name, pod, claimed)
-            self.host.run([request])
-        link = self._must_exist(self.host, name)
+            link = self.host.create(request, name)
         if link.heeds_routers or (allocation.ip6 and (link.ipv6_off or not link.forwards6)):
             with inside(self.home, home=namespace):
                 prepare_host_side(self.sysctl, name, ipv6=bool(allocation.ip6))
@@ -155,13 +158,6 @@ class PodLinks:
             )
         assert other_end is not None
         self.host.run([r.delete_link(other_end.index)], ignore=[errno.ENODEV])
-
-    @staticmethod
-    def _must_exist(netlink: Netlink, name: str) -> r.Link:
-        link = netlink.link(name)
-        if link is None:
-            raise KernelRefused(f"link {name} vanished while it was set up", errno=errno.ENODEV)
-        return link
 
     def _enable_ipv6(self, ifname: str, peer: r.Link) -> None:
         """Inside the pod: IPv6 on where a runtime switched it off, and no router advertisements.

@@ -135,6 +135,23 @@ class Netlink(NetlinkSocket):
         super().__init__(socket.NETLINK_ROUTE)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1)  # dumps are filtered by the kernel
 
+    def create(self, request: Request, name: str) -> Link:
+        """Make the link of this name and look at it, in one datagram."""
+        first, look = self._seq + 1, get_link(name)
+        self._seq += 2
+        made = w.message(request.kind, request.flags, first, request.body)
+        self.send(made + w.message(look.kind, look.flags, self._seq, look.body), request.what)
+        failure: KernelRefused | None = None
+        for kind, flags, seq, body in self._answers(first, self._seq):
+            if kind == w.NLMSG_ERROR and failure is None:
+                what = request.what if seq == first else look.what
+                failure = refused(what, -struct.unpack_from("=i", body)[0], flags, body)
+            if seq == self._seq:
+                break
+        if failure is not None:
+            raise failure
+        return Link.decode(body)
+
     def link(self, name_or_index: str | int) -> Link | None:
         by_name = isinstance(name_or_index, str)
         request = get_link(name_or_index) if by_name else get_link_by_index(name_or_index)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Tells at once when somebody else changes our tables: `nft flush ruleset`, a deleted chain, an added rule.
 
 The kernel announces every change with the netlink port of whoever made it.  Our own are known by the port of our
-socket and by the process id of the `nft` we started, which is the port it gets.
+socket, which do not wake us up, and by the process id of the `nft` we started, which is the port it gets.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 
 from flock.core.policy.elements import TABLES
+from flock.edge.netlink import sieve
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
 from flock.edge.netlink.socket import NETLINK_NETFILTER, SO_RCVBUFFORCE
@@ -29,6 +30,7 @@ class Watch(Listener):
         self._on_change = on_change
         self._on_lost = on_lost
         self._changed = False  # a change is about to be told
+        self._own_port = 0  # of the socket by which we change things; 0: none yet
         self._ours: set[int] = set()
         self._finished: list[int] = []  # processes that ended, whose announcements may still wait in the socket
         super().__init__()
@@ -38,7 +40,14 @@ class Watch(Listener):
         made = socket.socket(socket.AF_NETLINK, flags, NETLINK_NETFILTER)
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
         made.bind((0, 1 << NFNLGRP_NFTABLES - 1))
+        if self._own_port:
+            sieve.not_from(made, self._own_port)
         return made
+
+    def own(self, port: int) -> None:
+        """What comes from this socket is not told, for as long as we live."""
+        self._own_port = port
+        sieve.not_from(self._socket, port)
 
     def ours(self, port: int) -> None:
         self._ours.add(port)
