@@ -55,7 +55,7 @@ def cni_environment(verb: str, pod: Pod, path: Path) -> dict[str, str]:
         "CNI_COMMAND": verb,
         "CNI_CONTAINERID": pod.container_id,
         "CNI_NETNS": str(pod.netns),
-        "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME={pod.name};"
+        "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE={pod.namespace};K8S_POD_NAME={pod.name};"
         f"K8S_POD_INFRA_CONTAINER_ID={pod.container_id};K8S_POD_UID={pod.uid}",
         "CNI_IFNAME": "eth0",
         "CNI_PATH": str(path),
@@ -97,10 +97,18 @@ class Reference(Contender):
 class Flock(Contender):
     """The CNI executable and an agent in manifest mode, with a manifest for every pod."""
 
+    patience = START_LIMIT
+
     def __init__(
-        self, world: World, *, node: str = "flock", label: str = "flock", objects: Sequence[Mapping[str, Any]] = ()
+        self,
+        world: World,
+        *,
+        node: str = "flock",
+        label: str = "flock",
+        objects: Sequence[Mapping[str, Any]] = (),
+        source: Sequence[str | Path] = (),
     ) -> None:
-        """`objects` are known to the agent from the start."""
+        """`objects` are known to the agent from the start.  `source`: flags that name another one than manifests."""
         self.label = label
         agent = Path(sys.executable).parent / "flock-agent"
         for needed in (FLOCK, agent):
@@ -113,7 +121,7 @@ class Flock(Contender):
         self._listed: dict[Pod, Path] = {}  # which file lists which pod
         for directory in (self._manifests, self._home / "state", self._home / "bird", run_dir):
             directory.mkdir(parents=True)
-        self.tell("objects", [_node_config(node), *objects])
+        self.tell("objects", [node_config(node), *objects])
         self._config = {
             "cniVersion": "1.0.0",
             "name": "flock",
@@ -124,7 +132,8 @@ class Flock(Contender):
         }
         self._log = world.scratch / f"{node}.log"
         home = self._home
-        self._command: list[str | Path] = [sys.executable, agent, "--node", node, "--manifests", self._manifests]
+        self._command: list[str | Path] = [sys.executable, agent, "--node", node]
+        self._command += source or ["--manifests", self._manifests]
         self._command += ["--state-dir", home / "state", "--run-dir", run_dir, "--bird-dir", home / "bird"]
         self._command += ["--http", "127.0.0.1:9465"]
         self.start()
@@ -178,18 +187,18 @@ class Flock(Contender):
 
     def wait_until_ready(self) -> None:
         """Until the agent serves ADD."""
-        deadline = time.monotonic() + START_LIMIT
+        deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline and self._agent.poll() is None:
             with contextlib.suppress(AgentError):
                 if self.ask("status")["ready"]:
                     return
             time.sleep(0.05)
-        state = "ended" if self._agent.poll() is not None else f"is not ready after {START_LIMIT:.0f} s"
+        state = "ended" if self._agent.poll() is not None else f"is not ready after {self.patience:.0f} s"
         log = self._log.read_text(errors="replace").splitlines()
         raise BenchError("\n    ".join([f"flock: the agent {state}; its last words:", *log[-25:]]))
 
 
-def _node_config(node: str) -> dict[str, Any]:
+def node_config(node: str) -> dict[str, Any]:
     return {
         "apiVersion": "flock.fritzlab.net/v1alpha1",
         "kind": "NodeConfig",
@@ -205,7 +214,7 @@ def _pod_manifest(pod: Pod) -> dict[str, Any]:
         "kind": "Pod",
         "metadata": {
             "name": pod.name,
-            "namespace": "bench",
+            "namespace": pod.namespace,
             "uid": pod.uid,
             "labels": {"app": "web", "pod-template-hash": "5d78c9869d", "pod": pod.name},
             "annotations": {"kubernetes.io/config.source": "api"},

@@ -42,6 +42,8 @@ class Effort:
     stream_ms: int = 300
     connections: int = 1500
     flood_seconds: float = 60.0  # of drops
+    large: tuple[int, int] = (100_000, 1000)  # pods and namespaces of a large cluster
+    churn_seconds: float = 60.0
 
 
 FULL = Effort()
@@ -67,6 +69,8 @@ QUICK = Effort(
     stream_ms=100,
     connections=300,
     flood_seconds=5.0,
+    large=(5000, 100),
+    churn_seconds=10.0,
 )
 
 

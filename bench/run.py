@@ -14,6 +14,7 @@ from pathlib import Path
 
 import report
 from burst import Burst
+from cluster import LargeCluster
 from dropping import Dropping
 from fabric import FabricChanges
 from hostile import Hostile
@@ -32,6 +33,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     PolicyChanges(),
     Hostile(),
     Dropping(),
+    LargeCluster(),
 )
 SETTLE = 2.0  # seconds for the kernel to take a measurement's namespaces down before the next
 RESULTS = Path(__file__).parent / "results.json"

@@ -33,6 +33,10 @@ class Pod:
     netns: Path
 
     @property
+    def namespace(self) -> str:
+        return "bench"
+
+    @property
     def name(self) -> str:
         return f"web-{self.serial}"
 
