@@ -14,10 +14,10 @@ from pathlib import Path
 
 import report
 from burst import Burst
-from cluster import LargeCluster
 from dropping import Dropping
 from fabric import FabricChanges
 from hostile import Hostile
+from large_cluster import LargeCluster
 from launching import BenchError, Launcher
 from measuring import FULL, QUICK, Bench, Measurement, Outcome
 from policy import PolicyChanges

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from watching import NODE, PORT, SERVICE
 
-from flock.core.kinds import CLUSTER_PODS, POLICIES
+from flock.core.kinds import ALL, CLUSTER_PODS
 from flock.edge.cache import Cache
 from flock.edge.kube.access import from_kubeconfig
 from flock.edge.kube.client import KubeClient
@@ -43,7 +43,7 @@ async def main(state_dir: Path, kubeconfig: Path, count: int) -> None:
     gc.collect()
     memory, cpu = resident(), time.process_time()
     reader = cache.reader(CLUSTER_PODS)
-    cache.put(POLICIES, ("default", "needed"), {})
+    cache.need(CLUSTER_PODS, [ALL])
     await listed(cache)
     gc.collect()
     assert len(reader.changes()) == count, len(cache.table(CLUSTER_PODS))

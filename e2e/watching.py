@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from control_plane import ControlPlane, b64
 from places import Place
 
-from flock.core.kinds import CLUSTER_PODS, PODS
+from flock.core.kinds import ALL, CLUSTER_PODS, PODS
 from flock.edge.cache import Cache
 from flock.edge.kernel import netns
 from flock.edge.kube.access import Access, from_kubeconfig
@@ -142,7 +142,7 @@ class Watcher:
         access = from_kubeconfig(self._kubeconfig, apiserver=f"https://{SERVICE}:{PORT}")
         self.client = Counting(access)
         self.cache = Cache(node=NODE)
-        self._reader = self.cache.reader(CLUSTER_PODS)
+        self.cache.need(CLUSTER_PODS, [ALL])
         feeder = KubeFeeder(self.cache, self.client, self._supervisor, namespace="default", state_dir=self._state_dir)
         await feeder.start()
 

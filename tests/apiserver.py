@@ -69,7 +69,7 @@ class ApiServer:
         self._version = itertools.count(1)
         self._now = self._oldest = next(self._version)
         self._objects: dict[tuple[str, str, str], Object] = {}
-        self._log: list[tuple[int, str, str, Object]] = []  # version, kind, what happened, object
+        self._log: list[tuple[int, str, Object | None, Object | None]] = []  # version, kind, before, after
         self._server: _Server | None = None
 
     def __enter__(self) -> "ApiServer":
@@ -175,11 +175,10 @@ class ApiServer:
     def _change(self, key: tuple[str, str, str], what: str, obj: Object) -> None:
         self._now = next(self._version)
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._now)}}
-        if what == "DELETED":
-            del self._objects[key]
-        else:
+        before = self._objects.pop(key, None)
+        if what != "DELETED":
             self._objects[key] = obj
-        self._log.append((self._now, key[0], what, obj))
+        self._log.append((self._now, key[0], before, self._objects.get(key)))
         self._changed.notify_all()
 
     # --- what handlers ask for ---
@@ -210,10 +209,14 @@ class ApiServer:
                 now = self._now
             if self.silent:
                 continue
-            for version, its_kind, what, obj in news:
+            for version, its_kind, before, after in news:
                 seen = version
-                if its_kind == kind and _selected(obj, query):
-                    yield {"type": what, "object": obj}
+                was, is_ = (its_kind == kind and o is not None and _selected(o, query) for o in (before, after))
+                if is_:
+                    yield {"type": "MODIFIED" if was else "ADDED", "object": after}
+                elif was and before is not None:  # gone, or not selected any more
+                    metadata = {**before["metadata"], "resourceVersion": str(version)}
+                    yield {"type": "DELETED", "object": {**before, "metadata": metadata}}
             if time.monotonic() > bookmark and not news:
                 bookmark = time.monotonic() + self.bookmarks
                 yield {"type": "BOOKMARK", "object": {"kind": kind, "metadata": {"resourceVersion": str(now)}}}
@@ -277,6 +280,8 @@ class _Handler(BaseHTTPRequestHandler):
         found = _PLACE.fullmatch(url.path)
         kind = KINDS.get(f"{found['base']}/{found['kind']}", "") if found else ""
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
+        if found and found["ns"]:
+            query["namespace"] = found["ns"]
         return kind, (found["ns"] or "") if found else "", query, found["rest"] if found else ""
 
     def _refused(self) -> bool:
@@ -352,6 +357,14 @@ def _key(obj: Object) -> tuple[str, str, str]:
 
 
 def _selected(obj: Object, query: dict[str, str]) -> bool:
+    """By namespace, one field, and labels that have to be equal."""
+    if query.get("namespace", obj["metadata"].get("namespace")) != obj["metadata"].get("namespace"):
+        return False
+    labels = obj["metadata"].get("labels", {})
+    for term in filter(None, query.get("labelSelector", "").split(",")):
+        label, _, value = term.partition("=")
+        if labels.get(label) != value:
+            return False
     field, _, wanted = query.get("fieldSelector", "").partition("=")
     value: Any = obj
     for part in field.split(".") if field else ():

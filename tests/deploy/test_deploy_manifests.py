@@ -15,7 +15,7 @@ import flock
 from flock.agent import departure
 from flock.agent.flags import parse as parse_agent
 from flock.cli.installer import parse as parse_installer
-from flock.core.kinds import CLUSTER_PODS, POLICIES
+from flock.core.kinds import CLUSTER_PODS, Extent
 from flock.edge.bird import room
 from flock.edge.cache import Cache
 from flock.edge.kube.client import ApiError, KubeClient
@@ -93,8 +93,7 @@ class Recorder(KubeClient):
 async def everything_the_agent_asks(client: Recorder, state_dir: Path) -> None:
     supervisor = Supervisor()
     cache = Cache(node="node1")
-    _reader = cache.reader(CLUSTER_PODS)
-    cache.put(POLICIES, ("default", "closed"), {})  # so that pods of the cluster are wanted
+    cache.need(CLUSTER_PODS, [Extent("default"), Extent(labels="app=web")])
     feeder = KubeFeeder(cache, client, supervisor, namespace=NAMESPACE, state_dir=state_dir)
     writer = KubeWriter(client, node="node1")
     await feeder.start()

@@ -2,17 +2,22 @@
 
 import asyncio
 import gc
-from typing import Any
+import itertools
+from functools import partial
 
+import msgspec
 import pytest
 
-from flock.core.kinds import CLUSTER_PODS, KINDS, NAMESPACES, NODE_CONFIGS, PODS, POLICIES, Kind
+from flock.core.kinds import ALL, CLUSTER_PODS, KINDS, NAMESPACES, NODE_CONFIGS, PODS, POLICIES, Extent, Kind
 from flock.core.model import Metadata, Namespace, Pod
 from flock.edge.cache import Cache, Problem
 
+VERSION = itertools.count()
+
 
 def pod(name: str) -> Pod:
-    return Pod(Metadata(name=name, namespace="shop"))
+    """Another version each time."""
+    return Pod(Metadata(name=name, namespace="shop", uid=str(next(VERSION))))
 
 
 def put(cache: Cache, *names: str, kind: Kind[Pod] = PODS) -> None:
@@ -112,6 +117,15 @@ def test_dropping_what_is_not_there_is_no_change(cache: Cache) -> None:
     assert reader.changes() == []
 
 
+def test_putting_what_is_known_already_is_no_change(cache: Cache) -> None:
+    reader, same = cache.reader(PODS), pod("a")
+    cache.put(PODS, ("shop", "a"), same)
+    assert reader.changes() == changed("a")
+    cache.refuse(PODS, ("shop", "a"), "no status")
+    cache.put(PODS, ("shop", "a"), msgspec.structs.replace(same))
+    assert reader.changes() == [] and not cache.problems
+
+
 # --- subscribers ---
 
 
@@ -147,6 +161,30 @@ def test_whoever_waits_for_a_change_goes_on_at_the_next() -> None:
         put(cache, "a")
         async with asyncio.timeout(5):
             await waiting
+
+    asyncio.run(story())
+
+
+def test_a_subscriber_of_some_kinds_hears_of_them_and_of_what_is_no_object() -> None:
+    async def story() -> None:
+        cache, told = Cache(node="n1"), list[str]()
+        for name, kinds in (("pods", [PODS]), ("namespaces", [NAMESPACES]), ("nothing", []), ("all", None)):
+            cache.subscribe(partial(told.append, name), of=kinds)
+
+        async def heard() -> list[str]:
+            await asyncio.sleep(0)
+            found = told.copy()
+            told.clear()
+            return found
+
+        put(cache, "a")
+        assert await heard() == ["pods", "all"]
+        put(cache, "a")
+        cache.put(NAMESPACES, ("", "shop"), Namespace(Metadata(name="shop")))
+        assert await heard() == ["pods", "namespaces", "all"]
+        cache.need(CLUSTER_PODS, [ALL])
+        cache.listed(CLUSTER_PODS)
+        assert await heard() == ["pods", "namespaces", "nothing", "all"]
 
     asyncio.run(story())
 
@@ -199,31 +237,32 @@ def test_the_trouble_of_a_watch_is_a_problem_and_in_its_state(cache: Cache) -> N
     assert 0 <= told.heard < 60
 
 
-# --- what is wanted, and what is listed ---
+# --- what is needed, and what is listed ---
 
 
-def test_pods_of_the_cluster_are_wanted_once_somebody_reads_them_and_there_is_a_policy(cache: Cache) -> None:
-    assert cache.wants(PODS) and not cache.wants(CLUSTER_PODS)
-    cache.put(POLICIES, ("shop", "closed"), {})
-    assert not cache.wants(CLUSTER_PODS), "nobody reads them"
-    reader = cache.reader(POLICIES, CLUSTER_PODS)
-    assert cache.wants(CLUSTER_PODS)
-    cache.drop(POLICIES, ("shop", "closed"))
-    assert cache.wants(CLUSTER_PODS), "a tenant who makes and deletes policies has nothing listed again and again"
-    assert reader.changes() == []
+def test_of_a_partial_kind_is_lacking_what_is_needed_and_not_listed(cache: Cache) -> None:
+    shop, dns = Extent("shop"), Extent(labels="k8s-app=kube-dns")
+    assert not cache.lacking(CLUSTER_PODS)
+    cache.need(CLUSTER_PODS, [shop, dns])
+    assert cache.lacking(CLUSTER_PODS).keys() == set(cache.needed(CLUSTER_PODS)) == {shop, dns}
+    cache.listed(CLUSTER_PODS, shop)
+    assert cache.lacking(CLUSTER_PODS).keys() == {dns}
+    cache.listed(CLUSTER_PODS, ALL)
+    assert not cache.lacking(CLUSTER_PODS), "all of it is more than enough"
+    cache.unlisted(CLUSTER_PODS, ALL)
+    since = cache.lacking(CLUSTER_PODS)[dns]
+    cache.need(CLUSTER_PODS, [dns, Extent("bank")])
+    assert cache.lacking(CLUSTER_PODS)[dns] == since, "for as long as it is needed"
 
 
-def test_the_first_listing_is_over_when_every_kind_was_listed_and_complete_when_what_is_wanted_was(
+def test_the_first_listing_is_over_when_every_kind_was_listed_and_complete_when_what_is_needed_was(
     cache: Cache,
 ) -> None:
-    reader: Any = cache.reader(CLUSTER_PODS)
     for kind in KINDS[:-1]:
         assert not cache.synced and not cache.complete
         cache.listed(kind)
     assert cache.synced and cache.complete and not cache.is_listed(CLUSTER_PODS)
-    cache.put(POLICIES, ("shop", "closed"), {})
-    assert cache.synced and not cache.complete, "from the very moment the policy is known"
-    put(cache, "a", kind=CLUSTER_PODS)
-    cache.listed(CLUSTER_PODS)
+    cache.need(CLUSTER_PODS, [Extent("shop")])
+    assert cache.synced and not cache.complete, "from the very moment it is needed"
+    cache.listed(CLUSTER_PODS, Extent("shop"))
     assert cache.complete
-    assert reader.changes() == [("ClusterPod", "shop", "a")]

@@ -10,7 +10,7 @@ import pytest
 from feeding import NODE, names, pod, policy, problems, started, until
 
 from apiserver import ApiServer
-from flock.core.kinds import CLUSTER_PODS, NODE_CONFIGS, PODS, POLICIES
+from flock.core.kinds import CLUSTER_PODS, NODE_CONFIGS, PODS, POLICIES, Extent
 from flock.edge.cache import Cache
 from flock.edge.kube import feeder as feeding
 from flock.edge.kube import lastknown
@@ -37,46 +37,6 @@ def play(server: ApiServer, directory: Path, story: Story, *, listed: bool = Tru
 
 def elsewhere(name: str) -> dict[str, Any]:
     return {**pod(name), "spec": {"nodeName": "n2"}}
-
-
-def of_the_cluster(server: ApiServer) -> list[str]:
-    return [path for path in server.asked("/api/v1/pods?") if "fieldSelector" not in path]
-
-
-# --- pods of other nodes ---
-
-
-def test_pods_of_other_nodes_are_listed_once_policies_need_them_and_not_before(
-    server: ApiServer, tmp_path: Path
-) -> None:
-    server.put(pod("a"), elsewhere("b"))
-
-    async def story(known: Cache, _: KubeFeeder) -> None:
-        reader = known.reader(POLICIES, PODS, CLUSTER_PODS)
-        assert reader.changes() == [("Pod", "evil", "a")]
-        server.put(pod("c"))
-        await until(lambda: "c" in names(known), "the watch")
-        assert not of_the_cluster(server)
-        server.put(policy("closed"))
-        await until(lambda: ("evil", "closed") in known.table(POLICIES), "the policy")
-        assert known.synced and (not known.complete or known.table(CLUSTER_PODS))
-        await until(lambda: known.complete, "the list of all pods")
-        assert set(known.table(CLUSTER_PODS)) == {("evil", name) for name in "abc"} and names(known) == {"a", "c"}
-        assert "ClusterPod" in {watch.kind for watch in known.watches}
-
-    play(server, tmp_path, story)
-
-
-def test_a_reader_that_comes_after_the_policies_is_enough(server: ApiServer, tmp_path: Path) -> None:
-    server.put(policy("closed"), elsewhere("b"))
-
-    async def story(known: Cache, _: KubeFeeder) -> None:
-        assert not of_the_cluster(server)
-        reader = known.reader(CLUSTER_PODS)
-        await until(lambda: known.complete and known.table(CLUSTER_PODS), "the list of all pods")
-        assert reader.changes() == [("ClusterPod", "evil", "b")]
-
-    play(server, tmp_path, story)
 
 
 # --- one pod, for an ADD ---
@@ -184,6 +144,7 @@ def test_the_last_known_state_is_in_force_while_the_server_is_away_at_start(serv
 
     async def first(known: Cache, _: KubeFeeder) -> None:
         reader = known.reader(CLUSTER_PODS)
+        known.need(CLUSTER_PODS, [Extent("evil")])
         await until(lambda: file.exists() and "ClusterPod" in file.read_text(), "the state on disk")
         assert len(reader.changes()) == 2
 
@@ -193,10 +154,13 @@ def test_the_last_known_state_is_in_force_while_the_server_is_away_at_start(serv
         assert known.complete and "last known state" in problems(known)
         assert known.own(NODE_CONFIGS) and ("evil", "closed") in known.table(POLICIES) and names(known) == {"a"}
         assert reader.changes() == [("ClusterPod", "evil", "a"), ("ClusterPod", "evil", "b")]
+        known.need(CLUSTER_PODS, [Extent("evil")])
+        assert not known.lacking(CLUSTER_PODS), "a memory of it is there"
         server.errors.clear()
         server.forget("Pod", "a", "evil")
         await until(lambda: not problems(known), "the server")
-        assert names(known) == set() and set(known.table(CLUSTER_PODS)) == {("evil", "b")}
+        await until(lambda: set(known.table(CLUSTER_PODS)) == {("evil", "b")}, "what is there in place of the memory")
+        assert names(known) == set() and known.complete
 
     play(server, tmp_path, first)
     server.errors["/"] = 503

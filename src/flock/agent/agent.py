@@ -26,6 +26,7 @@ from flock.agent.verbs import Verbs
 from flock.core.cni import Request
 from flock.core.errors import FieldError, TryAgain
 from flock.core.happenings import NodeReady
+from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
 from flock.edge import runlock
 from flock.edge.cache import Cache
 from flock.edge.deferred_dels import DeferredDels
@@ -111,7 +112,7 @@ class Agent:
         """Every step is taken until it is done, and is why the node is not ready until then.  What an earlier life
         announced and enforced stays as it is until its step is reached.  Never returns."""
         settings, parts, step, offer = self._settings, self._parts, self._readiness.step, self._desk.offer
-        self._cache.subscribe(self._readiness.look)
+        self._cache.subscribe(self._readiness.look, of=(NODES, NODE_CONFIGS, TEMPLATES))
 
         # Listen: callers wait for what cannot be answered yet.
         self._deferred.open()

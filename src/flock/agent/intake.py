@@ -8,6 +8,7 @@ leaves its last good version in force, and that one is kept on disk for as long.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,17 +17,20 @@ from typing import Any
 from flock.agent.configured import Configured
 from flock.agent.lastgood_policies import LastGoodPolicies, same_object
 from flock.agent.preparing import Preparing
-from flock.core.kinds import CLUSTER_PODS, NAMESPACES, PODS, POLICIES
+from flock.core.kinds import CLUSTER_PODS, NAMESPACES, PODS, POLICIES, Extent
 from flock.core.policy import budget
 from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.pacing import Pacing
+from flock.core.policy.reach import Reach, extents
 from flock.core.policy.vouching import PodKey, Vouching
 from flock.edge.cache import Cache, ChangeKey
 
 # Of a namespace for one transaction, a tenth of a second each: policies, counted by the sets and rules they need and
 # one for each; pods elsewhere, counted by the selectors they are compared with and the members of groups they move.
 AT_ONCE, MOVES_AT_ONCE = 1024, 2048
+PATIENCE = 3.0  # of an ADD, for pods elsewhere to be listed
+NAMED = 5  # extents in a message
 UNNOTICED = 64  # of the latter make no transaction longer, and are not charged: the pods of large clusters come and go
 
 
@@ -34,6 +38,7 @@ class Intake:
     def __init__(
         self, cache: Cache, index: PolicyIndex, *, configured: Configured, preparing: Preparing, state_dir: Path
     ) -> None:
+        self._cache = cache
         self._reader = cache.reader(NAMESPACES, POLICIES, PODS, CLUSTER_PODS)
         self._namespaces = cache.table(NAMESPACES)
         self._policies = cache.table(POLICIES)
@@ -47,6 +52,9 @@ class Intake:
         self._later: dict[str, dict[ChangeKey, None]] = {}
         self._taken: frozenset[str] = frozenset()  # namespaces whose changes were taken in and are not in force yet
         self._policies_changed = True  # since their last good versions were kept
+        self._reach: frozenset[Reach] | None = None  # for which pods elsewhere were asked
+        self._lacked: frozenset[Extent] = frozenset()  # what was not listed when changes were last taken in
+        self._grown = False  # some of that has been since, and is being taken in
 
     def take_everything(self) -> None:
         """All that is known, at once."""
@@ -54,6 +62,7 @@ class Intake:
         for waiting in self._later.values():
             self._take(waiting)
         self._later.clear()
+        self._recount()
 
     def take_changes(self) -> dict[str, int]:
         """The namespaces of which something was taken in that costs time, with how much: to be charged for it."""
@@ -61,10 +70,45 @@ class Intake:
         turn = [namespace for namespace in self._later if not self._pacing.wait(namespace)]
         self._taken |= frozenset(turn)
         costs = {namespace: self._take_some(namespace) for namespace in turn}
+        self._recount()
         return {namespace: cost for namespace, cost in costs.items() if cost}
+
+    def reach_out(self) -> None:
+        """Say which pods elsewhere have to be known, now that policies in use have changed."""
+        if self._index.reach is not self._reach:
+            self._reach, before = self._index.reach, self._cache.needed(CLUSTER_PODS)
+            needed = extents(self._reach, namespaces=len(self._namespaces), before=before)
+            self._cache.need(CLUSTER_PODS, needed)
+            self._lacked |= frozenset(self._cache.lacking(CLUSTER_PODS))
+
+    @property
+    def lacking(self) -> str:
+        """What of it is not known yet, in words."""
+        return ", ".join(map(str, sorted(self._cache.lacking(CLUSTER_PODS))[:NAMED]))
+
+    @property
+    def awaited(self) -> list[float]:
+        """For how many seconds by now, of what is not known yet and soon may be."""
+        now = time.monotonic()
+        ages = (now - since for since in self._cache.lacking(CLUSTER_PODS).values())
+        return [age for age in ages if age < PATIENCE]
+
+    async def more_is_known(self) -> bool:
+        """Once pods elsewhere are listed that only just became needed; False if there were none.  A pod that comes up
+        without them is closed to them until they are: for a listing that fails, nobody waits longer than PATIENCE."""
+        waited = False
+        with contextlib.suppress(TimeoutError):
+            while awaited := self.awaited:
+                waited = True
+                async with asyncio.timeout(PATIENCE - min(awaited)):
+                    await self._cache.changed()
+        return waited
 
     def _gather(self) -> None:
         """What changed, to wait for its turn; namespaces themselves need not."""
+        lacking = frozenset(self._cache.lacking(CLUSTER_PODS))
+        self._grown = self._grown or bool(self._lacked - lacking)
+        self._lacked = lacking
         self._take_pods(self._vouching.configure(self._configured.config, self._preparing.facts))
         changes = self._reader.changes()
         self._take(change for change in changes if change[0] == NAMESPACES.name)
@@ -73,6 +117,12 @@ class Intake:
             if kind != NAMESPACES.name:
                 kind = POLICIES.name if kind == POLICIES.name else PODS.name  # wherever the pod is
                 self._later.setdefault(namespace, {}).setdefault((kind, namespace, name))
+
+    def _recount(self) -> None:
+        """With each part of what was listed, to the last."""
+        if self._grown:
+            self._index.recount()
+            self._grown = bool(self._later)
 
     def charge(self, costs: Mapping[str, int], seconds: float) -> None:
         self._pacing.charge(costs, seconds)

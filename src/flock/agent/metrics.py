@@ -12,6 +12,7 @@ import msgspec
 from flock.agent.parts import Parts
 from flock.core.happenings import Repaired, RulesMadeAnew
 from flock.core.prometheus import Histogram, Metric, Samples
+from flock.edge.cache import Watch
 from flock.edge.supervising import Supervisor
 
 
@@ -51,6 +52,13 @@ def _rows(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
         counted = msgspec.to_builtins(policies.counted) if policies.counted else {}
         return [({"what": what}, float(number)) for what, number in counted.items() if isinstance(number, int)]
 
+    def watches() -> list[tuple[str, list[Watch]]]:
+        """By kind: one may be followed in many extents."""
+        found: dict[str, list[Watch]] = {}
+        for watch in cache.watches:
+            found.setdefault(watch.kind, []).append(watch)
+        return list(found.items())
+
     # fmt: off
     return (
         Metric("flock_ready", "gauge", "1 if ADD can be served.", lambda: parts.readiness.report().ready),
@@ -66,9 +74,9 @@ def _rows(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
         Metric("flock_source_synced", "gauge", "1 once the first listing is complete.", lambda: cache.synced),
         Metric("flock_source_problems", "gauge", "Objects or watches in trouble.", lambda: len(cache.problems)),
         Metric("flock_watch_up", "gauge", "1 while this kind of object is watched.",
-               lambda: [({"kind": watch.kind}, float(watch.up)) for watch in cache.watches]),
+               lambda: [({"kind": kind}, float(all(w.up for w in of))) for kind, of in watches()]),
         Metric("flock_watch_heard_seconds", "gauge", "How long ago the API server last said anything about this kind.",
-               lambda: [({"kind": watch.kind}, watch.heard) for watch in cache.watches]),
+               lambda: [({"kind": kind}, max(w.heard for w in of)) for kind, of in watches()]),
         Metric("flock_restarts_total", "counter", "Parts of the agent that had to be started again.",
                lambda: [({"part": name}, count) for name, count in supervisor.restarts.items()]),
         Metric("flock_bird_reloads_total", "counter", "Reloads of bird.conf.", lambda: routing.reloads),

@@ -24,6 +24,7 @@ from flock.agent.readiness import Readiness
 from flock.agent.reconciling import Reconciler
 from flock.agent.routing import Routing
 from flock.core.ipam import Ipam
+from flock.core.kinds import CLUSTER_PODS, NAMESPACES, NODE_CONFIGS, NODES, PODS, POLICIES, TEMPLATES
 from flock.core.model import Allocation
 from flock.core.nodeconfig import set_aside
 from flock.edge.bird import room
@@ -141,10 +142,12 @@ def assemble(settings: Settings, *, readiness: Readiness, cache: Cache, feeder: 
             healer.trigger()
 
     parts.attached.subscribe(settled)
-    cache.subscribe(configured.take_in)
+    cache.subscribe(configured.take_in, of=(NODES, NODE_CONFIGS, TEMPLATES))
+    cache.subscribe(parts.departure.trigger, of=(NODES,))
+    cache.subscribe(announcer.trigger, of=(PODS, NAMESPACES, NODES))
+    cache.subscribe(parts.policies.trigger, of=(NAMESPACES, POLICIES, PODS, CLUSTER_PODS))
     configured.subscribe(spare_granted)
     triggers: tuple[tuple[Telling, tuple[Reconciler, ...]], ...] = (
-        (cache, (parts.departure, announcer, parts.policies)),
         (configured, (parts.preparing, announcer, parts.policies, parts.routing)),
         (parts.preparing, (announcer, parts.policies, parts.routing)),  # the node's own addresses changed
         (aggregates, (healer, parts.routing, parts.neighbours)),

@@ -27,7 +27,7 @@ from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.agent.refusals import Refusals
 from flock.agent.settling import Settling
-from flock.core.errors import FlockError, KernelRefused
+from flock.core.errors import FlockError, KernelRefused, TryAgain
 from flock.core.happenings import RulesMadeAnew
 from flock.core.kinds import PODS
 from flock.core.model import NO_MAP, Allocation, Pod
@@ -153,7 +153,7 @@ class Policies(Reconciler):
 
     async def begin(self) -> None:
         """The first full picture is there: take all of it in, and put it into force in one transaction.  What an
-        earlier life put into force stays until then."""
+        earlier life put into force stays until then.  TryAgain while peers of the pods here are not known."""
         if self._nft is None:
             watch = Watch(on_change=self._tampered, on_lost=self._look_at_once)
             watch.start()
@@ -165,6 +165,10 @@ class Policies(Reconciler):
         self._intake.take_everything()
         for allocation in self._attached.entries:
             self._set_local(allocation, None)
+        self._rules.cut(self.index.commit())  # all of it is rendered anew
+        self._intake.reach_out()
+        if lacking := self._intake.lacking:
+            raise TryAgain(f"pods that policies of this node mean are not listed yet: {lacking}")
         await self._in_force()
 
     async def _reconcile(self) -> str:
@@ -192,11 +196,16 @@ class Policies(Reconciler):
         return self._changes.busy
 
     async def _in_force_with(self, admission: Admission[Any]) -> None:
-        """The same, and all that is known of its namespace, which may have changed more than its share of late."""
+        """The same, and all that is known of its namespace, which may have changed more than its share of late; with
+        the pods its policies mean, where the first of its pods makes these needed."""
         for _ in range(TURNS):
             await self._changes.join(admission)
+            if admission.ruled_at:
+                return
+            if await self._intake.more_is_known():
+                continue
             wait = self._intake.lags(admission.namespace)
-            if wait is None or admission.ruled_at:
+            if wait is None:
                 return
             await asyncio.sleep(wait)
         raise KernelRefused(
@@ -224,11 +233,12 @@ class Policies(Reconciler):
             raise KernelRefused("the first full picture of the cluster is not known yet")
         started, costs = time.monotonic(), self._intake.take_changes()
         change = self.index.commit()
+        self._intake.reach_out()
         if self._behind:
             self._rules.cut(change)
             await self._change(self._nft.replace(self._rules, self.index.compiled), mends=True)
         else:
-            knows_all = alone is not None and self._intake.lags(alone.namespace) is None
+            knows_all = alone is not None and self._intake.lags(alone.namespace) is None and not self._intake.awaited
             by = alone.commit if alone is not None and knows_all else None
             await self._change(self._nft.apply(self._rules.transaction(change), by=by))
         self._tell("")

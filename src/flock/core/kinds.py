@@ -26,6 +26,23 @@ Raw = Mapping[str, Any]
 NAMED = "metadata.name="
 
 
+class Extent(msgspec.Struct, frozen=True, order=True):
+    """A part of a kind: the objects of a namespace (empty: of all) whose labels fit a selector (empty: any do)."""
+
+    namespace: str = ""
+    labels: str = ""
+
+    @property
+    def is_all(self) -> bool:
+        return self == ALL
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.namespace, self.labels))) or "all"
+
+
+ALL = Extent()
+
+
 class Envelope(msgspec.Struct, frozen=True):
     """What is checked of an object that is kept as it came, to be validated by whoever reads its spec."""
 
@@ -47,7 +64,7 @@ class Kind(Generic[T]):
     shape: type[Any] | None = Envelope  # how a manifest's object is read; None: this kind is not for manifests
     judged: bool = False  # handed on even if refused: its reader decides what that means for pods
     remembered: bool = True  # on disk, for a start without the API server
-    needed_with: tuple[str, ...] = ()  # followed only once there are objects of one of these kinds, and a reader
+    partial: bool = False  # followed only as far as somebody needs it, extent by extent
 
     @property
     def kind(self) -> str:
@@ -56,7 +73,11 @@ class Kind(Generic[T]):
     @property
     def path(self) -> str:
         """Of all objects of the kind, at the API server."""
-        return f"/{'apis' if '/' in self.api_version else 'api'}/{self.api_version}/{self.plural}"
+        return self.path_in("")
+
+    def path_in(self, namespace: str) -> str:
+        where = f"namespaces/{namespace}/" if namespace else ""
+        return f"/{'apis' if '/' in self.api_version else 'api'}/{self.api_version}/{where}{self.plural}"
 
     @property
     def is_of_one_node(self) -> bool:
@@ -78,7 +99,7 @@ TEMPLATES = Kind[Raw]("NodeConfigTemplate", OWN_GROUP, "nodeconfigtemplates", na
 POLICIES = Kind[Raw](
     "NetworkPolicy", POLICY_GROUP, "networkpolicies", namespaced=True, decode=decode_policy, judged=True
 )
-# Only policies mean pods of other nodes.  Manifests tell all pods as `PODS`.
+# Only policies mean pods of other nodes, and not all of them.  Manifests tell all pods as `PODS`.
 CLUSTER_PODS = Kind[Pod](
     "ClusterPod",
     "v1",
@@ -87,8 +108,7 @@ CLUSTER_PODS = Kind[Pod](
     namespaced=True,
     decode=decode_cluster_pod,
     shape=None,
-    needed_with=(POLICIES.name,),
+    partial=True,
 )
 
-# What is needed with another kind comes after it.
 KINDS: tuple[Kind[Any], ...] = (PODS, NAMESPACES, NODES, NODE_CONFIGS, TEMPLATES, POLICIES, CLUSTER_PODS)

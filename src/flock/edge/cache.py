@@ -5,20 +5,20 @@ tables hold the last good version of everything and are changed only between two
 of a change.  Who has to know what changed takes a `Reader`: it reads a log of changes at its own pace.  Who only has to
 look again subscribes, and is told once per turn of the loop.
 
-A kind that costs much and is rarely needed (`Kind.needed_with`) is wanted once somebody reads it and there is something
-to need it for; then it stays so.  For the event loop's thread.
+Of a kind that costs much (`Kind.partial`) is followed what its reader says it needs, extent by extent.  For the event
+loop's thread.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 import msgspec
 
-from flock.core.kinds import KINDS, Key, Kind
+from flock.core.kinds import ALL, KINDS, Extent, Key, Kind
 
 T = TypeVar("T")
 ChangeKey = tuple[str, str, str]  # name of the kind, namespace, name
@@ -32,10 +32,11 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Watch(msgspec.Struct, kw_only=True):
-    """How one kind of object is followed: `heard` is when the other end last said anything (as told by `watches`: how
-    many seconds ago), `silences` how often it was given up because it said nothing."""
+    """How one kind of object, or an extent of it, is followed: `heard` is when the other end last said anything (as
+    told by `watches`: how many seconds ago), `silences` how often it was given up because it said nothing."""
 
     kind: str
+    extent: str = ""  # empty: all of it
     up: bool = False
     problem: str = ""
     heard: float
@@ -47,16 +48,16 @@ class Cache:
         self.node = node
         self.kinds = kinds
         self._tables: dict[str, dict[Key, Any]] = {kind.name: {} for kind in kinds}
-        self._listed: set[str] = set()
-        self._wanted: set[str] = set()
+        self._listed: dict[str, set[Extent]] = {kind.name: set() for kind in kinds}
+        self._needed: dict[str, dict[Extent, float]] = {kind.name: {} for kind in kinds if kind.partial}  # since when
         self._log: OrderedDict[ChangeKey, int] = OrderedDict()  # what the slowest reader has not read yet
         self._number = 0  # of the last change
         self._readers: WeakSet[Reader] = WeakSet()
         self._refused: dict[str, dict[Key, str]] = {kind.name: {} for kind in kinds}
         self._complaints: dict[Hashable, tuple[Problem, ...]] = {}
-        self._watches: dict[str, Watch] = {}
-        self._subscribers: list[Callable[[], None]] = []
-        self._telling = False
+        self._watches: dict[tuple[str, Extent], Watch] = {}
+        self._subscribers: list[tuple[frozenset[str] | None, Callable[[], None]]] = []
+        self._news: set[str] = set()  # kinds that changed in this turn of the loop; empty name: something else did
         self._arrival = asyncio.Event()
 
     # --- for readers ---
@@ -72,12 +73,25 @@ class Cache:
     def reader(self, *kinds: Kind[Any]) -> "Reader":
         reader = Reader(self, kinds)
         self._readers.add(reader)
-        self._tell_soon()  # something may be wanted now
         return reader
 
-    def subscribe(self, callback: Callable[[], None]) -> None:
-        """`callback` runs on the loop after every change that was taken in; it must not block."""
-        self._subscribers.append(callback)
+    def need(self, kind: Kind[Any], extents: Collection[Extent]) -> None:
+        """From now on this much of a partial kind, whatever was needed before; for its one reader."""
+        before = self._needed[kind.name]
+        if before.keys() != set(extents):
+            now = time.monotonic()
+            self._needed[kind.name] = {extent: before.get(extent, now) for extent in extents}
+            self._tell_soon()
+
+    def lacking(self, kind: Kind[Any]) -> Mapping[Extent, float]:
+        """What is needed of a partial kind and not listed yet, and since when."""
+        listed = self._listed[kind.name]
+        return {} if ALL in listed else {e: since for e, since in self._needed[kind.name].items() if e not in listed}
+
+    def subscribe(self, callback: Callable[[], None], *, of: Collection[Kind[Any]] | None = None) -> None:
+        """`callback` runs on the loop after changes `of` these kinds (None: of all), and after those of what is needed,
+        listed or wrong; it must not block."""
+        self._subscribers.append((None if of is None else frozenset(kind.name for kind in of), callback))
 
     async def changed(self) -> None:
         """Returns at the next change."""
@@ -87,21 +101,20 @@ class Cache:
     @property
     def synced(self) -> bool:
         """True once the first full listing is in; stays True for good."""
-        return all(kind.name in self._listed for kind in self.kinds if not kind.needed_with)
+        return all(self._listed[kind.name] for kind in self.kinds if not kind.partial)
 
     @property
     def complete(self) -> bool:
-        """True while all that is wanted has been listed: also what was not wanted from the start."""
-        return all(kind.name in self._listed for kind in self.kinds if self.wants(kind))
+        """True while all that is needed has been listed: also what was not needed from the start."""
+        return self.synced and not any(self.lacking(kind) for kind in self.kinds if kind.partial)
 
     @property
     def troubles(self) -> tuple[Problem, ...]:
         """What keeps feeders from reading; no tenant can add to it."""
         found = [problem for problems in self._complaints.values() for problem in problems]
         for kind in self.kinds:
-            watch = self._watches.get(kind.name)
-            if watch is not None and watch.problem:
-                found.append(Problem(f"watch of {kind.path}", watch.problem))
+            watches = [watch for (name, _), watch in self._watches.items() if name == kind.name]
+            found += (Problem(f"watch of {kind.path}", watch.problem) for watch in watches if watch.problem)
         return _in_order(found)
 
     @property
@@ -124,18 +137,17 @@ class Cache:
 
     # --- for feeders ---
 
-    def wants(self, kind: Kind[Any]) -> bool:
-        """Does anybody need this kind?"""
-        if kind.name not in self._wanted:
-            is_read = any(kind.name in reader.kinds for reader in self._readers)
-            if not kind.needed_with or (is_read and any(self._tables[other] for other in kind.needed_with)):
-                self._wanted.add(kind.name)
-        return kind.name in self._wanted
+    def needed(self, kind: Kind[Any]) -> Collection[Extent]:
+        """Of a partial kind."""
+        return self._needed[kind.name].keys()
 
     def put(self, kind: Kind[T], key: Key, value: T) -> None:
-        self._refused[kind.name].pop(key, None)
-        self._tables[kind.name][key] = value
-        self._change((kind.name, *key))
+        """What says nothing new is no change: most of what happens to a pod concerns nobody here."""
+        if self._refused[kind.name].pop(key, None) is not None:
+            self._tell_soon()
+        if self._tables[kind.name].get(key) != value:
+            self._tables[kind.name][key] = value
+            self._change((kind.name, *key))
 
     def drop(self, kind: Kind[Any], key: Key) -> None:
         if self._refused[kind.name].pop(key, None) is not None:
@@ -160,18 +172,24 @@ class Cache:
                 self._complaints[about] = problems
             self._tell_soon()
 
-    def listed(self, kind: Kind[Any]) -> None:
-        """All there is of a kind has been put."""
-        if kind.name not in self._listed:
-            self._listed.add(kind.name)
+    def listed(self, kind: Kind[Any], extent: Extent = ALL) -> None:
+        """All there is of a kind, or of an extent of it, has been put."""
+        if extent not in self._listed[kind.name]:
+            self._listed[kind.name].add(extent)
             self._tell_soon()
 
-    def is_listed(self, kind: Kind[Any]) -> bool:
-        return kind.name in self._listed
+    def unlisted(self, kind: Kind[Any], extent: Extent) -> None:
+        """It is not followed any more."""
+        self._listed[kind.name].discard(extent)
+        self._watches.pop((kind.name, extent), None)
 
-    def watch(self, kind: Kind[Any]) -> Watch:
-        """To be kept up to date by whoever follows the kind."""
-        return self._watches.setdefault(kind.name, Watch(kind=kind.name, heard=time.monotonic()))
+    def is_listed(self, kind: Kind[Any], extent: Extent = ALL) -> bool:
+        return extent in self._listed[kind.name]
+
+    def watch(self, kind: Kind[Any], extent: Extent = ALL) -> Watch:
+        """To be kept up to date by whoever follows it."""
+        watch = Watch(kind=kind.name, extent="" if extent.is_all else str(extent), heard=time.monotonic())
+        return self._watches.setdefault((kind.name, extent), watch)
 
     # --- changes ---
 
@@ -180,7 +198,7 @@ class Cache:
         if any(reader.position is not None for reader in self._readers):
             self._log[key] = self._number
             self._log.move_to_end(key)
-        self._tell_soon()
+        self._tell_soon(key[0])
 
     def read(self, reader: "Reader") -> list[ChangeKey]:
         """For `Reader.changes`."""
@@ -200,17 +218,19 @@ class Cache:
             self._log.popitem(last=False)
         return found
 
-    def _tell_soon(self) -> None:
+    def _tell_soon(self, kind: str = "") -> None:
         """Many objects may change in one turn of the loop; subscribers hear of it once."""
         self._arrival.set()
-        if not self._telling and self._subscribers:
-            self._telling = True
+        if self._subscribers and not self._news:
             asyncio.get_running_loop().call_soon(self._tell)
+        if self._subscribers:
+            self._news.add(kind)
 
     def _tell(self) -> None:
-        self._telling = False
-        for callback in self._subscribers:
-            callback()
+        news, self._news = self._news, set()
+        for kinds, callback in self._subscribers:
+            if kinds is None or "" in news or not kinds.isdisjoint(news):
+                callback()
 
 
 class Reader:

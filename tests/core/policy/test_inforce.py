@@ -118,3 +118,22 @@ def test_room_that_is_given_back_is_offered_to_a_few_at_once_and_to_the_others_i
         node.commit()
     assert not node.again
     assert len(set(node.compiled.policies) - refused(node)) == len(in_force)
+
+
+def test_members_that_become_known_after_a_policy_was_taken_up_are_counted_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its peers' namespaces may be listed only once it is in use: who waited for that gets no more room by it."""
+    node = node_with_pods(monkeypatch)
+    add(node, "a")
+    node.set_policy(meaning_everybody("few", 1))
+    node.set_policy(meaning_everybody("many", 2))
+    node.commit()
+    assert not refused(node)
+    for number in range(PODS):
+        node.set_pod(pod(f"y/late{number}", f"10.2.0.{number}", labels={"app": "z"}))
+    node.commit()
+    assert not refused(node), "pods come and go all the time"
+    node.recount()
+    node.commit()
+    assert refused(node) == {("x", "many")}

@@ -74,11 +74,14 @@ class Budgets:
         used.update(wanted)
         return True
 
-    def hold(self, key: PolicyKey, sizes: Mapping[Audience, int], *, pods: int) -> bool:
-        """Whether there is room for the members of what a policy that was taken up needs; `pods`: in the cluster."""
+    def hold(self, key: PolicyKey, sizes: Mapping[Audience, int], *, pods: int, anew: bool = False) -> bool:
+        """Whether there is room for the members of what a policy that was taken up needs.  `pods`: all that are known.
+        `anew`: whatever was counted before."""
         most = max(POLICY_MEMBERS, MEMBERS_PER_POD * pods)
         of_namespace = self._members.setdefault(key[0], Counter())
-        of_namespace.update({audience: size for audience, size in sizes.items() if audience not in of_namespace})
+        for audience, size in sizes.items():
+            if anew or audience not in of_namespace:
+                of_namespace[audience] = size
         if sum(sizes.values()) <= most and of_namespace.total() <= NAMESPACE_POLICIES * most:
             return True
         self.refuse(key, f"the addresses selectors mean: {most}, or {NAMESPACE_POLICIES} times that for a namespace")

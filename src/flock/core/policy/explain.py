@@ -290,7 +290,9 @@ def _parties(index: PolicyIndex, text: str, *, field: str) -> list[Party]:
     namespace, _, name = text.partition("/")
     facts = index.pods.get((namespace, name))
     if facts is None or not facts.addresses:
-        raise FieldError(field, f"pod {text} is not known" if facts is None else f"pod {text} has no address")
+        raise FieldError(
+            field, f"pod {text} is not known here; give its address" if facts is None else f"pod {text} has no address"
+        )
     return _per_family(facts.addresses, pod=text)
 
 

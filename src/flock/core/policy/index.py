@@ -32,6 +32,7 @@ from flock.core.policy.labels import Effort, Labels, Objects, Selectors
 from flock.core.policy.parse import ParsedPolicy, read_policy
 from flock.core.policy.peers import Peers
 from flock.core.policy.podfacts import Local, LocalPod, PodFacts, same_pod
+from flock.core.policy.reach import Reach
 from flock.core.policy.rosters import Audience, Entry, Rosters
 
 PodKey = tuple[str, str]  # namespace, name
@@ -88,6 +89,11 @@ class PolicyIndex:
         return self.effort.comparisons + self._rosters.moves
 
     @property
+    def reach(self) -> frozenset[Reach]:
+        """Of the policies that isolate a pod of this node, as of the last commit."""
+        return self._peers.reach
+
+    @property
     def again(self) -> Collection[PolicyKey]:
         """Policies that are closed for want of room and may have it now: `try_again`, a few at a time."""
         return self._in_use.again
@@ -122,6 +128,10 @@ class PolicyIndex:
         """If it is refused for want of room: with the next commit."""
         if self._in_use.try_again(key):
             self._touched_policies.add(key)
+
+    def recount(self) -> None:
+        """More pods of the cluster are known than when policies were taken up: with the next commit."""
+        self._in_use.recount()
 
     def set_namespace(self, name: str, labels: Labels) -> None:
         self._peers.set_namespace(name, labels)

@@ -31,6 +31,7 @@ class InForce:
         self._refused: dict[PolicyKey, tuple[ParsedPolicy, str]] = {}  # which version, and why; in use or not
         self._failures: Counter[str] = Counter()  # by namespace, in this commit
         self._roomier: set[str] = set()  # namespaces of which something was put down in this commit
+        self._grown = False  # groups may have more members than were counted
 
     @property
     def problems(self) -> dict[PolicyKey, str]:
@@ -47,6 +48,10 @@ class InForce:
         self.again.discard(key)
         return self._refused.pop(key, None) is not None
 
+    def recount(self) -> None:
+        """Members of groups became known who were not when policies were taken up: with the next commit."""
+        self._grown = True
+
     def commit(
         self, touched: Collection[PolicyKey], wanted: Callable[[PolicyKey], ParsedPolicy | None], *, pods: int
     ) -> tuple[list[CompiledPolicy], list[PolicyKey]]:
@@ -62,6 +67,12 @@ class InForce:
             before.setdefault(key, self.policies[key])
             policy, _ = self._refused.pop(key)
             self._change(key, policy, pods)
+        if self._grown:
+            self._grown = False
+            for key, policy in sorted((key, found) for key in self.policies if (found := wanted(key)) is not None):
+                old = self.policies[key]
+                if not old.closed and not self._still_fits(policy, pods):
+                    before.setdefault(key, old)
         self._failures.clear()
         self._roomier.clear()
         changed = [self.policies[key] for key in sorted(before) if self.policies.get(key) not in (None, before[key])]
@@ -115,6 +126,18 @@ class InForce:
                     self._rosters.release(other)
                 return False
         return True
+
+    def _still_fits(self, policy: ParsedPolicy, pods: int) -> bool:
+        key, needed = policy.key, audiences(policy.compiled)
+        sizes = {audience: self._rosters.size(audience) for audience in needed}
+        if self._budgets.hold(key, sizes, pods=pods, anew=True):
+            return True
+        self._budgets.put_down(policy.compiled)
+        self._refused[key] = policy, self._budgets.problems[key]
+        self.policies[key] = closed_form(policy.compiled, self._budgets.problems[key])
+        for audience in needed:
+            self._rosters.release(audience)
+        return False
 
     def _hold(self, audience: Audience, policy: ParsedPolicy) -> None:
         group, port = audience

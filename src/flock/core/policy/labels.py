@@ -66,6 +66,11 @@ def _anchors(selector: LabelSelector) -> Iterator[tuple[Anchor, ...]]:
             yield ((requirement.key, None),)
 
 
+def demands_labels(selector: LabelSelector) -> bool:
+    """False where most objects fit it."""
+    return any(True for _ in _anchors(selector))
+
+
 class Selectors(Generic[T]):
     """Things that have a selector, found by the labels it demands."""
 

@@ -10,9 +10,10 @@ all.  Scopes are shared by groups with the same namespaceSelector.  Both sides a
 from collections.abc import Hashable, Iterable, Mapping
 
 from flock.core.policy.compiled import Address, GroupId, NamedPort
-from flock.core.policy.labels import Effort, Labels, Objects, Selectors
+from flock.core.policy.labels import Effort, Labels, Objects, Selectors, demands_labels
 from flock.core.policy.parse import PeerSelector
 from flock.core.policy.podfacts import Ports
+from flock.core.policy.reach import Reach
 from flock.core.policy.rosters import Entry, Rosters
 from flock.core.selectors import LabelSelector
 
@@ -67,13 +68,15 @@ class Scope:
 
 
 class Group:
-    """`ports` are the audiences someone holds: the addresses themselves (None), named ports."""
+    """`ports` are the audiences someone holds: the addresses themselves (None), named ports.  `demands`: does its
+    selector of pods demand a label?"""
 
-    __slots__ = ("id", "ports", "profiles", "scope")
+    __slots__ = ("demands", "id", "ports", "profiles", "scope")
 
-    def __init__(self, group: GroupId, scope: Scope) -> None:
+    def __init__(self, group: GroupId, scope: Scope, *, demands: bool) -> None:
         self.id = group
         self.scope = scope
+        self.demands = demands
         self.ports: set[NamedPort | None] = set()
         self.profiles: set[Profile] = set()
 
@@ -89,6 +92,7 @@ class Peers:
         self._groups: dict[GroupId, Group] = {}
         self._scopes: dict[tuple[str, str], Scope] = {}
         self._choosing: Selectors[Scope] = Selectors(effort)  # scopes that choose namespaces by label
+        self._reach: frozenset[Reach] | None = None  # of all groups; None: to be looked at again
 
     # --- namespaces -----------------------------------------------------------------------------------------
 
@@ -134,6 +138,7 @@ class Peers:
             del self._rooms[room.name]
 
     def _cover(self, scope: Scope, room: Room) -> None:
+        self._reach = None
         scope.rooms.add(room)
         room.scopes.add(scope)
         for profile in room.profiles.values():
@@ -141,6 +146,7 @@ class Peers:
                 self._enlist(group, profile)
 
     def _uncover(self, scope: Scope, room: Room) -> None:
+        self._reach = None
         scope.rooms.discard(room)
         room.scopes.discard(scope)
         for profile in room.profiles.values():
@@ -217,6 +223,7 @@ class Peers:
         known.ports.discard(port)
         if known.ports:
             return
+        self._reach = None
         for profile in known.profiles:
             profile.groups.discard(known)
         scope = known.scope
@@ -229,9 +236,17 @@ class Peers:
                 self._choosing.remove(scope)
             del self._scopes[scope.key]
 
+    @property
+    def reach(self) -> frozenset[Reach]:
+        """The same value for as long as it has not changed."""
+        if self._reach is None:
+            self._reach = frozenset(map(_reach, self._groups.values()))
+        return self._reach
+
     def _gather(self, group: GroupId, selector: PeerSelector) -> Group:
         scope = self._scopes.get((group.namespace, group.namespaces)) or self._open(group, selector.namespaces)
-        found = self._groups[group] = Group(group, scope)
+        self._reach = None
+        found = self._groups[group] = Group(group, scope, demands=demands_labels(selector.pods))
         scope.groups.add(found, selector.pods)
         candidates = self._profiles.candidates(selector.pods, among=sum(len(room.profiles) for room in scope.rooms))
         if candidates is None:
@@ -269,6 +284,15 @@ class Peers:
         for port in group.ports:
             for peer in profile.peers:
                 self._rosters.remove((group.id, port), peer.entries(port))
+
+
+def _reach(group: Group) -> Reach:
+    namespace, namespaces = group.scope.key
+    if namespace:
+        return Reach(frozenset({namespace}))  # pods may come before its object does
+    if namespaces:
+        return Reach(frozenset(room.name for room in group.scope.rooms))
+    return Reach(None, group.id.pods if group.demands else "")
 
 
 def _profile_key(labels: Labels) -> tuple[str, ...]:

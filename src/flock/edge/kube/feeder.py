@@ -1,4 +1,4 @@
-"""The API server feeds the cache: every kind that is wanted, listed and watched.
+"""The API server feeds the cache: every kind, as far as it is needed, listed and watched.
 
 Which objects of a kind concern this node, and what is kept of them, is in the kinds' rows (`core/kinds.py`).
 """
@@ -6,20 +6,25 @@ Which objects of a kind concern this node, and what is kept of them, is in the k
 import asyncio
 import base64
 import contextlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakSet
 
 import msgspec
 
 from flock.core.decoding import decode, decode_pod
 from flock.core.errors import FlockError
-from flock.core.kinds import PODS, Kind
+from flock.core.kinds import ALL, PODS, Extent, Kind
 from flock.core.model import Pod
 from flock.edge.cache import Cache
 from flock.edge.kube.client import KubeClient
+from flock.edge.kube.following import Following
 from flock.edge.kube.lastknown import LastKnown
-from flock.edge.kube.reflector import Reflector
+from flock.edge.kube.merging import Whole
+from flock.edge.kube.reflector import Reflector, Sink
 from flock.edge.supervising import Supervisor
 
 PATIENCE = 3.0  # how long ADD waits for a pod to become known; the runtime retries after that
@@ -41,21 +46,27 @@ class KubeFeeder:
         self._client = client
         self._supervisor = supervisor
         self._namespace = namespace
-        self._last_known = LastKnown(state_dir, cache)
-        self._reflectors: dict[str, Reflector] = {}
+        self._reflectors: WeakSet[Reflector] = WeakSet()
+        self._followings = [Following(cache, kind, self._reflector) for kind in cache.kinds if kind.partial]
+        self._last_known = LastKnown(state_dir, cache, {f.kind.name: f.recall for f in self._followings})
 
     async def start(self) -> None:
-        self._cache.subscribe(self._follow)
-        self._follow()
+        for kind in self._cache.kinds:
+            if not kind.partial:
+                listed = partial(self._listed, kind)
+                reflector = self._reflector(kind, Whole(self._cache, kind), ALL, listed)
+                self._supervisor.keep(f"watch of {kind.name}", reflector.run)
+        for following in self._followings:
+            self._supervisor.keep(f"watch of {following.kind.name}", following.run)
         self._supervisor.keep("memory of the cluster", self._last_known.run)
 
-    def _follow(self) -> None:
-        """What is wanted, also since the last change."""
-        for kind in self._cache.kinds:
-            if kind.name not in self._reflectors and self._cache.wants(kind):
-                reflector = Reflector(self._client, kind, self._cache, on_list=self._listed, on_recovery=self._hurry)
-                self._reflectors[kind.name] = reflector
-                self._supervisor.keep(f"watch of {kind.name}", reflector.run)
+    def _reflector(self, kind: Kind[Any], sink: Sink, extent: Extent, on_list: Callable[[], None]) -> Reflector:
+        state, node = self._cache.watch(kind, extent), self._cache.node
+        reflector = Reflector(
+            self._client, kind, sink, state, node=node, extent=extent, on_list=on_list, on_recovery=self._hurry
+        )
+        self._reflectors.add(reflector)
+        return reflector
 
     def _listed(self, kind: Kind[Any]) -> None:
         self._cache.listed(kind)
@@ -63,7 +74,7 @@ class KubeFeeder:
 
     def _hurry(self) -> None:
         """What is wrong with the server or the way to it concerns all kinds alike, and so does its end."""
-        for reflector in self._reflectors.values():
+        for reflector in self._reflectors:
             reflector.hurry()
 
     def refresh(self) -> None:

@@ -5,7 +5,7 @@ Written some seconds after a change, never in the way of anything; read only if 
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,10 @@ class _Remembered(msgspec.Struct, frozen=True):
 
 
 class LastKnown:
-    def __init__(self, directory: Path, cache: Cache) -> None:
+    """`recalls`: who takes what was known of a partial kind."""
+
+    def __init__(self, directory: Path, cache: Cache, recalls: Mapping[str, Callable[[Objects], None]]) -> None:
+        self._recalls = recalls
         self._path = directory / FILE
         self._cache = cache
         self._recalled: set[str] = set()  # kinds that are known from an earlier life alone
@@ -67,7 +70,9 @@ class LastKnown:
         if not known.get(NODE_CONFIGS.name) and not known.get(TEMPLATES.name):
             return
         for kind in self._cache.kinds:
-            if self._cache.wants(kind) and not self._cache.is_listed(kind):
+            if kind.partial:
+                self._recalls[kind.name](known.get(kind.name, {}))
+            elif not self._cache.is_listed(kind):
                 for key, value in known.get(kind.name, {}).items():
                     self._cache.put(kind, key, value)
                 self._recalled.add(kind.name)

@@ -1,4 +1,4 @@
-"""Keeps one kind of object as the API server has it: list, then watch, for ever.
+"""Keeps one kind of object, or an extent of it, as the API server has it: list, then watch, for ever.
 
 A list is taken page by page and compared with what is known, so deletions that happened while nobody was watching are
 found.  A watch goes on from the last resourceVersion (bookmarks move it along) until the server ends it.  410, an error
@@ -13,19 +13,20 @@ import asyncio
 import contextlib
 import logging
 import random
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from flock.core.decoding import Unreadable, decode, decode_identity
 from flock.core.errors import FlockError
-from flock.core.kinds import Key, Kind
+from flock.core.kinds import ALL, Extent, Key, Kind
 from flock.core.nesting import shallow
-from flock.edge.cache import Cache
+from flock.edge.cache import Watch
 from flock.edge.kube.client import ApiError, KubeClient, TooLong
 
 log = logging.getLogger("watch")
@@ -65,31 +66,58 @@ class Lost(FlockError):
     """The place in the stream is lost: list again."""
 
 
+class Sink(Protocol):
+    """Where a reflector puts what it hears."""
+
+    def begin(self) -> None:
+        """A list is about to be asked for."""
+
+    def reach(self, version: str) -> None:
+        """All up to this version has been told."""
+
+    def has(self, key: Key, version: str) -> bool:
+        """Is this what was put?"""
+
+    def put(self, key: Key, version: str, value: Any) -> None: ...
+
+    def drop(self, key: Key, version: str) -> None:
+        """It is not there any more, as of a version of it, or of the whole list."""
+
+    def known(self) -> Set[Key]:
+        """All that may have to be dropped: what was put, and what was refused."""
+
+    def refuse(self, key: Key, why: str) -> None: ...
+
+
 class Reflector:
-    """Feeds the cache with one kind.  `on_list(kind)` runs after each full list, `on_recovery` when the server answers
-    again after trouble; how it goes is in the kind's `Watch`."""
+    """Feeds a sink with one kind.  `on_list` runs after each full list, `on_recovery` when the server answers again
+    after trouble; how it goes is in `state`."""
 
     def __init__(
         self,
         client: KubeClient,
         kind: Kind[Any],
-        cache: Cache,
+        sink: Sink,
+        state: Watch,
         *,
-        on_list: Callable[[Kind[Any]], None],
+        node: str,
+        extent: Extent = ALL,
+        on_list: Callable[[], None],
         on_recovery: Callable[[], None],
     ) -> None:
         self._client = client
         self._kind = kind
-        self._cache = cache
-        self._state = cache.watch(kind)
+        self._path = kind.path_in(extent.namespace)
+        self._sink = sink
+        self._state = state
         self._on_list = on_list
         self._on_recovery = on_recovery
-        self._selector = {"fieldSelector": kind.selector.format(node=cache.node)} if kind.selector else {}
+        self._selector = {"fieldSelector": kind.selector.format(node=node)} if kind.selector else {}
+        self._selector |= {"labelSelector": extent.labels} if extent.labels else {}
         self._hurried = asyncio.Event()
         self._page_size = PAGE
         self._complaint = ""
         self._version = ""
-        self._versions: dict[Key, str] = {}
 
     async def run(self) -> None:
         """Until cancelled.  Started again, it trusts no place in the stream and lists."""
@@ -121,7 +149,7 @@ class Reflector:
     def _complain(self, error: FlockError) -> None:
         """Once, however often the same is tried again; the kind's `Watch` shows it as long as it lasts."""
         if error.msg != self._complaint:
-            log.warning("watch failed path=%s problem=%s", self._kind.path, error.msg)
+            log.warning("watch failed path=%s problem=%s", self._path, error.msg)
             before = self._state.problem.rpartition(" (since ")[2]
             since = before or f"{datetime.now(UTC):%H:%M:%S} UTC)"
             self._complaint, self._state.problem = error.msg, f"{error.msg} (since {since}"
@@ -136,6 +164,7 @@ class Reflector:
 
     async def _list(self) -> None:
         seen: set[Key] = set()
+        self._sink.begin()
         page = await self._page("")
         while True:
             self._state.heard = time.monotonic()
@@ -143,17 +172,18 @@ class Reflector:
             if not page.metadata.continue_:
                 break
             page = await self._page(page.metadata.continue_)
-        if NAMELESS not in seen:  # else it may be any of those that were not seen
-            for key in self._cache.known(self._kind) - seen:
-                self._remove(key)
         self._version = page.metadata.resourceVersion
+        if NAMELESS not in seen:  # else it may be any of those that were not seen
+            for key in self._sink.known() - seen:
+                self._sink.drop(key, self._version)
+        self._sink.reach(self._version)
         self._served()
-        self._on_list(self._kind)
+        self._on_list()
 
     async def _page(self, token: str) -> _Page:
         query = {**self._selector, "limit": str(self._page_size)} | ({"continue": token} if token else {})
         try:
-            return await _understood(await self._client.get(f"{self._kind.path}?{urlencode(query)}"), _Page)
+            return await _understood(await self._client.get(f"{self._path}?{urlencode(query)}"), _Page)
         except TooLong:
             if self._page_size == 1:
                 raise
@@ -176,7 +206,7 @@ class Reflector:
             "timeoutSeconds": str(seconds),
         }
         try:
-            async with self._client.stream(f"{self._kind.path}?{urlencode(query)}", read_timeout=SILENCE) as lines:
+            async with self._client.stream(f"{self._path}?{urlencode(query)}", read_timeout=SILENCE) as lines:
                 self._state.up = True
                 self._served()
                 async for line in lines:
@@ -198,8 +228,10 @@ class Reflector:
         with contextlib.suppress(Unreadable):  # one that was taken has been refused by now
             identity = decode_identity(raw)
             if event.type == "DELETED":
-                self._remove((identity.namespace, identity.name))
+                self._sink.drop((identity.namespace, identity.name), identity.resource_version)
             self._version = identity.resource_version or self._version
+            if event.type == "BOOKMARK":
+                self._sink.reach(self._version)
 
     # --- objects ---
 
@@ -208,22 +240,17 @@ class Reflector:
         key = NAMELESS
         try:
             identity = decode_identity(raw)
-            key = (identity.namespace, identity.name)
-            if identity.resource_version and self._versions.get(key) == identity.resource_version:
+            key = (sys.intern(identity.namespace), sys.intern(identity.name))
+            if identity.resource_version and self._sink.has(key, identity.resource_version):
                 return key  # listed again, unchanged
             decoded = self._kind.decode(raw)
         except Exception as error:
             if not isinstance(error, FlockError):
-                log.exception("could not read an object path=%s key=%s", self._kind.path, key)
-            self._cache.refuse(self._kind, key, str(error))
+                log.exception("could not read an object path=%s key=%s", self._path, key)
+            self._sink.refuse(key, str(error))
             return key
-        self._versions[key] = identity.resource_version
-        self._cache.put(self._kind, key, decoded)
+        self._sink.put(key, identity.resource_version, decoded)
         return key
-
-    def _remove(self, key: Key) -> None:
-        self._versions.pop(key, None)
-        self._cache.drop(self._kind, key)
 
 
 async def _understood(raw: bytes, shape: type[S]) -> S:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contenders import Flock, node_config
-from controlplane import PORT, SERVICE, Failed, Server, watched_server
+from controlplane import PORT, SERVICE, Failed, Server, is_built, watched_server
 from events import RuleEvents
 from large import NAME, NODE, UID, Cluster, Kept
 from launching import BenchError, Command
@@ -36,6 +36,8 @@ class LargeCluster:
         pods, namespaces = bench.effort.large
         cluster = Cluster(pods=pods, namespaces=namespaces, here=HERE_PODS)
         raw: dict[str, Any] = {}
+        if not is_built():
+            raise BenchError("no API server: `make e2e` builds it, once")
         try:
             with watched_server() as server:
                 self._measure(bench, server, cluster, raw)

@@ -1,0 +1,201 @@
+"""As many of the cluster's pods are followed as are needed, and those stay known while watches are regrouped."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_kube_feeder import problems, started, until
+
+from apiserver import ApiServer
+from flock.core.kinds import ALL, CLUSTER_PODS, Extent
+from flock.edge.cache import Cache, Reader
+from flock.edge.kube import following, reflector
+
+SHOP, BANK, DNS = Extent("shop"), Extent("bank"), Extent(labels="k8s-app=kube-dns")
+Story = Callable[[Cache, Reader], Awaitable[None]]
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        for namespace in ("shop", "bank", "kube-system"):
+            server.put(pod("a", namespace))
+        server.put(pod("dns", "kube-system", **{"k8s-app": "kube-dns"}))
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector, "LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(following, "LINGER", 0.2)
+
+
+@pytest.fixture
+def lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LINGER", 600.0)
+
+
+def pod(name: str, namespace: str, **labels: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "n2"}}
+
+
+def play(server: ApiServer, directory: Path, story: Story) -> None:
+    async def run() -> None:
+        async with started(server, directory) as (known, _):
+            await until(lambda: known.complete, "the first listing")
+            await story(known, known.reader(CLUSTER_PODS))
+
+    asyncio.run(run())
+
+
+async def need(known: Cache, *extents: Extent) -> None:
+    known.need(CLUSTER_PODS, extents)
+    await until(lambda: known.complete, "what is needed")
+
+
+def pods(known: Cache) -> set[str]:
+    return {"/".join(key) for key in known.table(CLUSTER_PODS)}
+
+
+def followed(known: Cache) -> set[str]:
+    return {watch.extent for watch in known.watches if watch.kind == CLUSTER_PODS.name}
+
+
+def lists(server: ApiServer, path: str) -> list[str]:
+    return [asked for asked in server.asked(path) if "watch=true" not in asked and "fieldSelector" not in asked]
+
+
+def test_nothing_is_asked_for_that_nobody_needs(server: ApiServer, tmp_path: Path) -> None:
+    async def story(known: Cache, _: Reader) -> None:
+        await asyncio.sleep(0.1)
+        assert not pods(known) and not followed(known) and not lists(server, "/api/v1/pods?")
+
+    play(server, tmp_path, story)
+
+
+def test_of_a_needed_namespace_all_pods_are_known_and_of_others_none(server: ApiServer, tmp_path: Path) -> None:
+    async def story(known: Cache, _: Reader) -> None:
+        await need(known, SHOP)
+        assert pods(known) == {"shop/a"} and followed(known) == {"shop"}
+        server.put(pod("b", "shop"), pod("b", "bank"))
+        await until(lambda: pods(known) == {"shop/a", "shop/b"}, "the watch")
+        server.delete("Pod", "a", "shop")
+        await until(lambda: pods(known) == {"shop/b"}, "the deletion")
+        assert not lists(server, "/api/v1/pods?") and not server.asked("/api/v1/namespaces/bank/pods")
+
+    play(server, tmp_path, story)
+
+
+def test_pods_of_all_namespaces_are_followed_by_their_labels(server: ApiServer, tmp_path: Path) -> None:
+    async def story(known: Cache, _: Reader) -> None:
+        await need(known, DNS)
+        assert pods(known) == {"kube-system/dns"}
+        server.put(pod("b", "bank", **{"k8s-app": "kube-dns"}), pod("dns", "kube-system"))
+        await until(lambda: pods(known) == {"bank/b"}, "one to gain the label, and one to lose it")
+
+    play(server, tmp_path, story)
+
+
+def test_a_pod_that_two_extents_mean_stays_while_one_does(server: ApiServer, tmp_path: Path) -> None:
+    async def story(known: Cache, reader: Reader) -> None:
+        await need(known, DNS, Extent("kube-system"))
+        assert pods(known) == {"kube-system/a", "kube-system/dns"}
+        reader.changes()
+        server.put(pod("dns", "kube-system", other="label"))
+        await until(reader.changes, "the label")
+        await need(known, DNS, SHOP)
+        await until(lambda: pods(known) == {"shop/a"}, "the rest to be forgotten")
+
+    play(server, tmp_path, story)
+
+
+def test_what_is_needed_stays_known_while_all_is_followed_and_when_it_is_not_any_more(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    async def story(known: Cache, reader: Reader) -> None:
+        await need(known, SHOP, DNS)
+        for _ in range(3):
+            reader.changes()
+            await need(known, ALL)
+            await until(lambda: followed(known) == {""}, "one watch of all")
+            assert len(pods(known)) == 4
+            await need(known, SHOP, DNS)
+            await until(lambda: followed(known) == {"shop", str(DNS)}, "watches of what is needed")
+            assert pods(known) == {"shop/a", "kube-system/dns"}
+            changed = {key[1:] for key in reader.changes()}
+            assert changed == {("bank", "a"), ("kube-system", "a")}, "the others came and went, these did not"
+
+    play(server, tmp_path, story)
+
+
+def test_nothing_is_let_go_of_before_all_that_is_needed_is_listed(server: ApiServer, tmp_path: Path) -> None:
+    async def story(known: Cache, reader: Reader) -> None:
+        await need(known, SHOP, BANK)
+        reader.changes()
+        server.errors["/api/v1/pods?limit"] = 503
+        known.need(CLUSTER_PODS, [ALL])
+        await until(lambda: "503" in problems(known), "the trouble")
+        await asyncio.sleep(3 * following.LINGER)
+        assert known.lacking(CLUSTER_PODS).keys() == {ALL}
+        server.put(pod("b", "bank"))
+        await until(lambda: "bank/b" in pods(known), "those that are followed to be followed on")
+        server.errors.clear()
+        await until(lambda: known.complete and followed(known) == {""}, "the list of all")
+        assert {key[1:] for key in reader.changes()} == {("bank", "b"), ("kube-system", "a"), ("kube-system", "dns")}
+
+    play(server, tmp_path, story)
+
+
+def test_one_namespace_that_cannot_be_listed_keeps_no_other_from_being_followed(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    async def story(known: Cache, _: Reader) -> None:
+        server.errors["/api/v1/namespaces/bank/pods"] = 403
+        known.need(CLUSTER_PODS, [SHOP, BANK])
+        await until(lambda: "403" in problems(known) and "shop/a" in pods(known), "one of them")
+        assert known.lacking(CLUSTER_PODS).keys() == {BANK}
+        server.put(pod("b", "shop"))
+        await until(lambda: "shop/b" in pods(known), "its watch")
+        server.errors.clear()
+        await until(lambda: known.complete, "the other")
+
+    play(server, tmp_path, story)
+
+
+@pytest.mark.usefixtures("lingering")
+def test_who_needs_and_needs_not_by_turns_has_nothing_listed_again_and_again(server: ApiServer, tmp_path: Path) -> None:
+    async def story(known: Cache, _: Reader) -> None:
+        for _ in range(5):
+            await need(known, SHOP)
+            await need(known)
+        assert len(lists(server, "/api/v1/namespaces/shop/pods?")) == 1 and pods(known) == {"shop/a"}
+        for _ in range(5):
+            await need(known, ALL)
+            await need(known, SHOP, BANK)
+        assert len(lists(server, "/api/v1/pods?")) == 1 and not lists(server, "/api/v1/namespaces/bank/pods?")
+
+    play(server, tmp_path, story)
+
+
+def test_a_reflector_that_fails_is_told_of_and_all_are_followed_again(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake of ours in one of them: what is known stays, and is right again after the next list."""
+    taken = reflector.Reflector._event
+
+    def failing(self: reflector.Reflector, event: Any) -> None:
+        monkeypatch.setattr(reflector.Reflector, "_event", taken)
+        raise RuntimeError("a mistake")
+
+    async def story(known: Cache, _: Reader) -> None:
+        await need(known, SHOP, BANK)
+        await until(lambda: all(watch.up for watch in known.watches), "all watches")
+        monkeypatch.setattr(reflector.Reflector, "_event", failing)
+        server.put(pod("b", "shop"), pod("b", "bank"))
+        await until(lambda: pods(known) == {"shop/a", "shop/b", "bank/a", "bank/b"}, "both")
+
+    server.bookmarks = 60.0
+    play(server, tmp_path, story)
