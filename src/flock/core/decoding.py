@@ -7,16 +7,18 @@ itself (`managedFields`) nothing.
 
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
 from flock.core.annotations import own_annotations
 from flock.core.errors import Code, FlockError
-from flock.core.model import Container, Metadata, Namespace, Node, Pod, PodSpec, PodStatus
+from flock.core.model import Container, ContainerPort, Metadata, Namespace, Node, Pod, PodSpec, PodStatus
 from flock.core.nesting import shallow
 
 T = TypeVar("T")
+SHARED = 4096  # sets of labels or ports that equal pods share, those met last
 
 
 class Unreadable(FlockError):
@@ -74,17 +76,32 @@ def decode_pod(raw: bytes) -> Pod:
 
 
 def decode_cluster_pod(raw: bytes) -> Pod:
-    """Only what policies read of a peer: there may be ten thousand."""
+    """Only what policies read of a peer: there may be a hundred thousand, most of them copies of some other."""
     pod = decode(raw, Pod)
     ports = tuple(port for container in pod.spec.containers or () for port in container.ports or () if port.name)
+    metadata, annotations = pod.metadata, own_annotations(pod.metadata.annotations or {})
     return Pod(
-        msgspec.structs.replace(_trimmed(pod.metadata), owner_references=None, resource_version=""),
-        PodSpec(
-            host_network=pod.spec.host_network,
-            containers=(Container(ports=ports),) if ports else None,
+        Metadata(
+            name=sys.intern(metadata.name),
+            namespace=sys.intern(metadata.namespace),
+            uid=metadata.uid,
+            labels=_shared_labels(tuple((metadata.labels or {}).items())),
+            annotations=annotations or None,
+            deletion_timestamp=metadata.deletion_timestamp,
         ),
+        _shared_spec(bool(pod.spec.host_network), ports),
         PodStatus(phase=sys.intern(pod.status.phase), pod_ips=pod.status.pod_ips),
     )
+
+
+@lru_cache(SHARED)
+def _shared_labels(labels: tuple[tuple[str, str], ...]) -> dict[str, str] | None:
+    return {sys.intern(key): sys.intern(value) for key, value in labels} or None
+
+
+@lru_cache(SHARED)
+def _shared_spec(host_network: bool, ports: tuple[ContainerPort, ...]) -> PodSpec:
+    return PodSpec(host_network=host_network or None, containers=(Container(ports=ports),) if ports else None)
 
 
 def decode_namespace(raw: bytes) -> Namespace:

@@ -1,7 +1,8 @@
 """The values everything else passes around: allocations as stored, and the few Kubernetes objects we read.
 
 Kubernetes structs mirror the API's JSON so that `msgspec` decodes, trims and type-checks in one step; unknown
-fields are ignored, and a type error names the field's path.  Everything is frozen.
+fields are ignored, and a type error names the field's path.  Everything is frozen.  Of what there may be a hundred
+thousand, the garbage collector is told nothing (`gc=False`): values contain no cycles.
 """
 
 from collections.abc import Mapping
@@ -81,7 +82,7 @@ class OwnerReference(msgspec.Struct, frozen=True):
     controller: bool | None = None
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -92,19 +93,19 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
 
-class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
+class ContainerPort(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     container_port: int
     name: str = ""
     protocol: str = "TCP"
 
 
-class Container(msgspec.Struct, frozen=True):
+class Container(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
     image: str = ""
     ports: tuple[ContainerPort, ...] | None = None
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_name: str = ""
     host_network: bool | None = None
     containers: tuple[Container, ...] | None = None
@@ -115,17 +116,17 @@ class Condition(msgspec.Struct, frozen=True):
     status: str = ""
 
 
-class PodIP(msgspec.Struct, frozen=True):
+class PodIP(msgspec.Struct, frozen=True, gc=False):
     ip: str = ""
 
 
-class PodStatus(msgspec.Struct, frozen=True, rename={"pod_ips": "podIPs"}):
+class PodStatus(msgspec.Struct, frozen=True, gc=False, rename={"pod_ips": "podIPs"}):
     phase: str = ""
     conditions: tuple[Condition, ...] | None = None
     pod_ips: tuple[PodIP, ...] | None = None
 
 
-class Pod(msgspec.Struct, frozen=True):
+class Pod(msgspec.Struct, frozen=True, gc=False):
     metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()

@@ -18,7 +18,7 @@ Ports = tuple[tuple[NamedPort, int], ...]
 PROTOCOLS = get_args(Protocol)
 
 
-class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
+class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod of the cluster, on whatever node."""
 
     namespace: str

@@ -7,6 +7,7 @@ TCP keep-alive and a user timeout make the kernel report a vanished server withi
 import asyncio
 import contextlib
 import socket
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ DEAD_AFTER = 30  # seconds without any sign of life from the other end
 # One watch event: etcd takes objects up to 1.5 MiB, of which JSON may make six times as much (`<` is `\u003c`).
 LINE_LIMIT = 16 << 20
 HEAD_LIMIT = 64 << 10
+# Each TLS connection has a buffer of 256 KiB by default, all of it resident; a node may have a hundred watches.
+sslproto.SSLProtocol.max_size = 32 << 10
 
 
 class ApiError(FlockError):
