@@ -26,7 +26,7 @@ def v6(*pools: str) -> list[IPv6Network]:
 
 
 def take4(book: Ipam, pools: Sequence[IPv4Network], count: int, now: float = 0) -> list[str]:
-    return [str(book.pick4(pools, f"c{n}", now)) for n in range(count)]
+    return [str(book.pick(pools, f"c{n}", now).address) for n in range(count)]
 
 
 def give_back(book: Ipam, address: str, *, at: float | None) -> None:

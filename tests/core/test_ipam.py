@@ -24,7 +24,7 @@ def test_the_smallest_block_gives_exactly_one_address() -> None:
     book = ipam()
     assert take4(book, v4("192.0.2.8/30"), 1) == ["192.0.2.10"]
     with pytest.raises(PoolExhausted):
-        book.pick4(v4("192.0.2.8/30"), "late", 0)
+        book.pick(v4("192.0.2.8/30"), "late", 0)
 
 
 def test_pools_are_used_in_the_order_given() -> None:
@@ -35,7 +35,7 @@ def test_pools_are_used_in_the_order_given() -> None:
 def test_ipv6_pools_are_used_in_the_order_given() -> None:
     book = ipam()
     pools = v6("2001:db8:2::/126", "2001:db8:1::/64")
-    picks = [book.pick6(pools, f"c{n}", 0).address for n in range(4)]
+    picks = [book.pick(pools, f"c{n}", 0).address for n in range(4)]
     assert picks[:2] == [IPv6Address("2001:db8:2::2"), IPv6Address("2001:db8:2::3")]
     assert all(pick in LARGE6 for pick in picks[2:])
 
@@ -45,7 +45,7 @@ def test_the_first_pool_is_preferred_again_once_its_addresses_have_rested() -> N
     pools = v4("192.0.2.0/30", "198.51.100.0/29")
     take4(book, pools, 2)
     give_back(book, "192.0.2.2", at=10)
-    assert str(book.pick4(pools, "x", 10 + COOLDOWN)) == "192.0.2.2"
+    assert str(book.pick(pools, "x", 10 + COOLDOWN).address) == "192.0.2.2"
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_the_first_pool_is_preferred_again_once_its_addresses_have_rested() -> N
 )
 def test_a_tiny_ipv6_pool_is_used_up_completely(pool: str, expected: list[str]) -> None:
     book = ipam()
-    assert [str(book.pick6(v6(pool), f"c{n}", 0).address) for n in range(len(expected))] == expected
+    assert [str(book.pick(v6(pool), f"c{n}", 0).address) for n in range(len(expected))] == expected
     with pytest.raises(PoolExhausted):
-        book.pick6(v6(pool), "late", 0)
+        book.pick(v6(pool), "late", 0)
 
 
 # --- exhaustion ---
@@ -72,7 +72,7 @@ def test_exhaustion_names_each_pool_and_how_full_it_is() -> None:
     pools = v4("192.0.2.0/29", "198.51.100.0/30")
     take4(book, pools, 6)
     with pytest.raises(PoolExhausted) as caught:
-        book.pick4(pools, "late", 0)
+        book.pick(pools, "late", 0)
     assert caught.value.code == Code.POOL_EXHAUSTED
     assert caught.value.msg == (
         "no free IPv4 address: 192.0.2.0/29 has 5 of 5 in use, 198.51.100.0/30 has 1 of 1 in use"
@@ -91,9 +91,9 @@ def test_exhaustion_takes_nothing_and_ends_when_an_address_is_given_back() -> No
     book = ipam()
     take4(book, [SMALL4], 5)
     with pytest.raises(PoolExhausted):
-        book.pick4([SMALL4], "late", 0)
+        book.pick([SMALL4], "late", 0)
     give_back(book, "192.0.2.4", at=0)
-    assert str(book.pick4([SMALL4], "late", 1)) == "192.0.2.4"
+    assert str(book.pick([SMALL4], "late", 1).address) == "192.0.2.4"
 
 
 def test_fill_counts_held_shared_and_cooling_addresses() -> None:
@@ -164,10 +164,10 @@ def test_cool_down_ends() -> None:
 def test_a_small_ipv6_pool_cools_too() -> None:
     book = ipam()
     pool = v6("2001:db8::/126")
-    pick = book.pick6(pool, "a", 0)
+    pick = book.pick(pool, "a", 0)
     book.release(pick.address, "a", cool_since=1)
-    assert book.pick6(pool, "b", 2).address == IPv6Address("2001:db8::3")
-    assert book.pick6(pool, "c", 2).address == pick.address
+    assert book.pick(pool, "b", 2).address == IPv6Address("2001:db8::3")
+    assert book.pick(pool, "c", 2).address == pick.address
 
 
 # --- pools named by annotation ---
@@ -179,7 +179,7 @@ def test_a_sub_pool_gives_its_own_addresses_and_the_node_pool_skips_them() -> No
     assert take4(book, part, 1) == ["192.0.2.6"]
     assert "192.0.2.6" not in take4(book, node, 12)
     with pytest.raises(PoolExhausted):
-        book.pick4(node, "late", 0)
+        book.pick(node, "late", 0)
 
 
 def test_what_the_node_pool_gave_away_returns_to_the_sub_pool() -> None:
@@ -187,7 +187,7 @@ def test_what_the_node_pool_gave_away_returns_to_the_sub_pool() -> None:
     node, part = v4("192.0.2.0/29"), v4("192.0.2.4/30")
     take4(book, node, 5)
     with pytest.raises(PoolExhausted, match=r"192\.0\.2\.4/30 has 1 of 1 in use"):
-        book.pick4(part, "x", 0)
+        book.pick(part, "x", 0)
     give_back(book, "192.0.2.6", at=0)
     assert take4(book, part, 1, now=1) == ["192.0.2.6"]
 
@@ -262,7 +262,7 @@ def test_a_shared_address_inside_a_pool_is_skipped_and_returns_when_the_last_sha
     assert "192.0.2.3" not in take4(book, [SMALL4], 4)
     for container in ("a", "b"):
         with pytest.raises(PoolExhausted):
-            book.pick4([SMALL4], "late", 0)
+            book.pick([SMALL4], "late", 0)
         book.release(shared, container, cool_since=0)
     assert take4(book, [SMALL4], 1, now=1) == ["192.0.2.3"]
 
@@ -282,7 +282,7 @@ def test_release_by_a_container_that_does_not_hold_the_address_changes_nothing()
 
 def test_a_second_release_does_not_free_the_next_holder() -> None:
     book = ipam()
-    address = book.pick4([SMALL4], "old", 0)
+    address = book.pick([SMALL4], "old", 0).address
     book.release(address, "old", cool_since=0)
     book.claim(address, "new", 0)
     book.release(address, "old", cool_since=1)

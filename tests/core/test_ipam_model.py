@@ -63,18 +63,18 @@ class AgainstModel(RuleBasedStateMachine):
     @rule(pools=st.permutations(POOLS4), count=st.integers(1, 3), container=CONTAINERS)
     def pick4(self, pools: list[IPv4Network], count: int, container: str) -> None:
         asked = pools[:count]
-        self.check_pick(asked, lambda: self.book.pick4(asked, container, self.now), container)
+        self.check_pick(asked, lambda: self.book.pick(asked, container, self.now).address, container)
 
     @rule(pools=st.permutations(POOLS6), count=st.integers(1, 2), container=CONTAINERS)
     def pick6(self, pools: list[IPv6Network], count: int, container: str) -> None:
         asked = pools[:count]
-        self.check_pick(asked, lambda: self.book.pick6(asked, container, self.now).address, container)
+        self.check_pick(asked, lambda: self.book.pick(asked, container, self.now).address, container)
 
     @rule(container=CONTAINERS, count=st.integers(1, 5))
     def pick_embedded(self, container: str, count: int) -> None:
         for _ in range(count):
             nibbles = [a for n in range(16) if self.free(a := IPv6Address(BASE | n))]
-            pick = self.book.pick6([LARGE6], container, self.now, embedded)
+            pick = self.book.pick([LARGE6], container, self.now, embedded)
             assert bool(pick.warning) == (not nibbles)
             if nibbles:
                 oldest = min(self.resting[a] if self.rests(a) else -1 for a in nibbles)

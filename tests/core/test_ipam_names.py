@@ -21,7 +21,7 @@ def ipam() -> Ipam:
 
 
 def picks4(book: Ipam, count: int) -> list[str]:
-    return [str(book.pick4(SMALL, f"c{n}", 0)) for n in range(count)]
+    return [str(book.pick(SMALL, f"c{n}", 0).address) for n in range(count)]
 
 
 # --- namespaces ---
@@ -81,7 +81,7 @@ def test_what_an_earlier_version_released_is_nobodys() -> None:
 
 def test_names_are_counted_and_picks_are_not_and_a_restart_counts_the_same() -> None:
     book = ipam()
-    ip4 = str(book.pick4(SMALL, "a", 0, namespace="shop"))
+    ip4 = str(book.pick(SMALL, "a", 0, namespace="shop").address)
     book.claim(IPv4Address("192.0.2.4"), "a", 0, namespace="shop")
     book.claim(IPv4Address("192.0.2.4"), "a", 0, namespace="shop")
     for container in ("a", "a", "b"):
@@ -115,17 +115,17 @@ def test_an_address_in_use_is_refused_whatever_the_namespace() -> None:
 def test_in_a_narrowed_pool_what_cools_down_is_for_the_namespace_that_had_it() -> None:
     six, four = IPv6Network("2001:db8:1::77/128"), IPv4Network("192.0.2.4/30")
     book = ipam()
-    had = book.pick6([six], "a", 0, namespace="shop").address, book.pick4([four], "a", 0, namespace="shop")
+    had = book.pick([six], "a", 0, namespace="shop").address, book.pick([four], "a", 0, namespace="shop").address
     for address in had:
         book.release(address, "a", cool_since=1)
     with pytest.raises(PoolExhausted):
-        book.pick6([six], "b", 2, namespace="evil", narrowed=True)
+        book.pick([six], "b", 2, namespace="evil", narrowed=True)
     with pytest.raises(PoolExhausted):
-        book.pick4([four], "b", 2, namespace="evil", narrowed=True)
+        book.pick([four], "b", 2, namespace="evil", narrowed=True)
     with pytest.raises(PoolExhausted):
-        book.pick6([six], "b", 2, lambda _: int(six[0]), namespace="evil", narrowed=True)
-    assert book.pick6([six], "c", 2, namespace="shop", narrowed=True).address == had[0]
-    assert book.pick4([four], "c", 2, namespace="shop", narrowed=True) == had[1]
+        book.pick([six], "b", 2, lambda _: int(six[0]), namespace="evil", narrowed=True)
+    assert book.pick([six], "c", 2, namespace="shop", narrowed=True).address == had[0]
+    assert book.pick([four], "c", 2, namespace="shop", narrowed=True).address == had[1]
 
 
 def test_its_own_is_found_behind_what_others_left() -> None:
@@ -133,8 +133,11 @@ def test_its_own_is_found_behind_what_others_left() -> None:
     for n, namespace in ((2, "other"), (3, "shop"), (4, "shop"), (5, "other"), (6, "other")):
         book.claim(IPv4Address(f"192.0.2.{n}"), f"c{n}", 0, namespace=namespace)
         book.release(IPv4Address(f"192.0.2.{n}"), f"c{n}", cool_since=n)
-    assert [str(book.pick4(SMALL, c, 10, namespace="shop", narrowed=True)) for c in "ab"] == ["192.0.2.3", "192.0.2.4"]
-    assert str(book.pick4(SMALL, "c", 10, namespace="shop")) == "192.0.2.2"  # the node's own pool: the oldest
+    assert [str(book.pick(SMALL, c, 10, namespace="shop", narrowed=True).address) for c in "ab"] == [
+        "192.0.2.3",
+        "192.0.2.4",
+    ]
+    assert str(book.pick(SMALL, "c", 10, namespace="shop").address) == "192.0.2.2"  # the node's own pool: the oldest
 
 
 # --- set aside ---
@@ -145,29 +148,29 @@ def test_what_is_set_aside_is_skipped_by_the_walk_and_left_out_of_the_count() ->
     book.set_aside([ip_network("192.0.2.2/32"), ip_network("192.0.2.4/31")])
     assert picks4(book, 2) == ["192.0.2.3", "192.0.2.6"]
     with pytest.raises(PoolExhausted, match="2 of 2"):
-        book.pick4(SMALL, "late", 0)
+        book.pick(SMALL, "late", 0)
     book.share(IPv4Address("192.0.2.4"), "x", 0)
     assert [(use.size, use.used) for use in book.use(SMALL, 0)] == [(2, 2)]
     book.release(IPv4Address("192.0.2.4"), "x", cool_since=1)
     with pytest.raises(PoolExhausted):
-        book.pick4(SMALL, "late", 2)
+        book.pick(SMALL, "late", 2)
 
 
 def test_a_change_of_what_is_set_aside_holds_at_once_in_both_directions() -> None:
     book = ipam()
     assert picks4(book, 1) == ["192.0.2.2"]
     book.set_aside([ip_network("192.0.2.3/32")])
-    assert str(book.pick4(SMALL, "x", 0)) == "192.0.2.4"
+    assert str(book.pick(SMALL, "x", 0).address) == "192.0.2.4"
     book.set_aside([])
-    assert str(book.pick4(SMALL, "y", 0)) == "192.0.2.3"
+    assert str(book.pick(SMALL, "y", 0).address) == "192.0.2.3"
 
 
 def test_nothing_set_aside_is_drawn_or_composed() -> None:
     book = ipam()
     book.set_aside([ip_network("2001:db8:1::/65"), ip_network("2001:db8:1:0:8000::/66")])
-    drawn = [book.pick6(LARGE, f"c{n}", 0).address for n in range(200)]
+    drawn = [book.pick(LARGE, f"c{n}", 0).address for n in range(200)]
     assert all(address in IPv6Network("2001:db8:1:0:c000::/66") for address in drawn)
-    composed = book.pick6(LARGE, "x", 0, lambda _: int(IPv6Address("2001:db8:1::abc0")))
+    composed = book.pick(LARGE, "x", 0, lambda _: int(IPv6Address("2001:db8:1::abc0")))
     assert composed.warning and composed.address in IPv6Network("2001:db8:1:0:c000::/66")
 
 

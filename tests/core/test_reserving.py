@@ -62,7 +62,7 @@ def test_a_pod_gets_an_address_of_each_family_and_what_it_asks_for_by_name() -> 
 def fill(ipam: Ipam) -> None:
     while True:
         try:
-            ipam.pick4(CIDR4, "others", 0)
+            ipam.pick(CIDR4, "others", 0)
         except PoolExhausted:
             return
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from flock.core.errors import AddressInUse, AnotherNamespaces, PoolExhausted
 from flock.core.holdings import Claims, Holder, Holdings
 from flock.core.model import Allocation, Released
-from flock.core.pools import Address, Network, Pool, is_small
+from flock.core.pools import Address, Network, Pool
 
 Compose = Callable[[ipaddress.IPv6Network], int | None]
 
@@ -32,15 +32,9 @@ RANDOM_TRIES = 64
 CACHED_POOLS = 256  # distinct pools remembered; pods may name sub-pools by annotation
 
 
-class Pick6(NamedTuple):
-    address: ipaddress.IPv6Address
+class Pick(NamedTuple):
+    address: Address
     warning: str = ""
-
-
-def _pick6(address: Address) -> Pick6:
-    """An IPv6 pool gives out no other.  Not converted: that would go by its text."""
-    assert isinstance(address, ipaddress.IPv6Address)
-    return Pick6(address)
 
 
 class PoolUse(NamedTuple):
@@ -145,43 +139,24 @@ class Ipam:
         self._cooling.pop(address, None)
         self._holdings.share(address, Holder(container_id, namespace))
 
-    def pick4(
+    def pick(
         self,
-        pools: Sequence[ipaddress.IPv4Network],
-        container_id: str,
-        now: float,
-        *,
-        namespace: str = "",
-        narrowed: bool = False,
-    ) -> ipaddress.IPv4Address:
-        """`narrowed`: the pod chose the pools, so they are as good as names, and what cools down in them from another
-        namespace's pod is not free."""
-        self._forget_cooled(now)
-        rested = next((a for pool in pools if (a := self._rested(pool, now)) is not None), None)
-        address = rested or self._longest_resting(pools, namespace if narrowed else None)
-        if address is None:
-            raise self._exhausted("IPv4", pools, now)
-        self._hold(address, Holder(container_id, namespace), by_name=False)
-        assert isinstance(address, ipaddress.IPv4Address)
-        return address
-
-    def pick6(
-        self,
-        pools: Sequence[ipaddress.IPv6Network],
+        pools: Sequence[Network],
         container_id: str,
         now: float,
         compose: Compose | None = None,
         *,
         namespace: str = "",
         narrowed: bool = False,
-    ) -> Pick6:
-        """`compose` gives the address with instance nibble 0 that ip-algo wants in a pool, or None.  `narrowed` as
-        for `pick4`."""
+    ) -> Pick:
+        """An address of one of the pools, which are of one family.  `compose` gives the address with instance nibble 0
+        that ip-algo wants in a pool, or None.  `narrowed`: the pod chose the pools, so they are as good as names, and
+        what cools down in them from another namespace's pod is not free."""
         self._forget_cooled(now)
         only = namespace if narrowed else None
         pick = self._compose(pools, now, compose, only) or self._draw(pools, now, only)
         if pick is None:
-            raise self._exhausted("IPv6", pools, now)
+            raise self._exhausted(pools, now)
         self._hold(pick.address, Holder(container_id, namespace), by_name=False)
         return pick
 
@@ -253,9 +228,8 @@ class Ipam:
             self._pools.move_to_end(network)
         return pool
 
-    def _rested(self, network: Network, now: float) -> Address | None:
-        """The next address of a small pool that nobody used lately."""
-        pool = self._pool(network)
+    def _rested(self, pool: Pool, now: float) -> Address | None:
+        """The next address of a walked pool that nobody used lately."""
         while pool.cursor <= pool.last:
             address = pool.address(pool.cursor)
             pool.cursor = pool.beyond(pool.cursor + 1)
@@ -265,13 +239,6 @@ class Ipam:
         if head is None or pool.released[head] + self._cooldown > now:
             return None
         return head
-
-    def _longest_resting(self, pools: Iterable[Network], only: str | None) -> Address | None:
-        """When every free address is still cooling: the one that has done so for longest.  `only`: of those that
-        cool down from this namespace's pods."""
-        found = [self._pool(network) for network in pools]
-        heads = [(pool.released[head], head) for pool in found if (head := self._head(pool, only)) is not None]
-        return min(heads, key=lambda pair: pair[0])[1] if heads else None
 
     def _head(self, pool: Pool, only: str | None = None) -> Address | None:
         """The longest-resting free address; those that were taken meanwhile are dropped on the way."""
@@ -287,14 +254,12 @@ class Ipam:
         rest = self._cooling.get(address)
         return only is None or rest is None or rest.namespace == only
 
-    def _compose(
-        self, pools: Sequence[ipaddress.IPv6Network], now: float, compose: Compose | None, only: str | None
-    ) -> Pick6 | None:
+    def _compose(self, pools: Sequence[Network], now: float, compose: Compose | None, only: str | None) -> Pick | None:
         """Any free nibble, rested ones first, then the longest-resting; None when all sixteen are taken."""
         if compose is None:
             return None
         for network in pools:
-            base = compose(network)
+            base = compose(network) if isinstance(network, ipaddress.IPv6Network) else None
             if base is None:
                 continue
             pool = self._pool(network)
@@ -302,32 +267,35 @@ class Ipam:
             free = [a for a in wanted if a in pool and self._free(a)]
             rested = [a for a in free if a not in self._cooling]
             if rested:
-                return Pick6(self._random.choice(rested))
+                return Pick(self._random.choice(rested))
             resting = [a for a in free if self._may_hurry(a, only)]
             if resting:
-                return Pick6(min(resting, key=lambda a: self._cooling[a].since))
+                return Pick(min(resting, key=lambda a: self._cooling[a].since))
             pick = self._draw([network], now, only)
             if pick is not None:
                 reason = f"all 16 ip-algo addresses {ipaddress.IPv6Address(base)}/124 are in use"
                 return pick._replace(warning=f"{reason}; a random address was picked instead")
         return None
 
-    def _draw(self, pools: Sequence[ipaddress.IPv6Network], now: float, only: str | None) -> Pick6 | None:
+    def _draw(self, pools: Sequence[Network], now: float, only: str | None) -> Pick | None:
+        """The next of small pools and of all of IPv4, any of larger ones; where all that is free cools down, the one
+        that has done so for longest."""
         for network in pools:
-            if is_small(network):
-                rested = self._rested(network, now)
-                if rested is not None:
-                    return _pick6(rested)
-                continue
             pool = self._pool(network)
+            if pool.walked:
+                if (rested := self._rested(pool, now)) is not None:
+                    return Pick(rested)
+                continue
             for _ in range(RANDOM_TRIES if pool.size else 0):
                 address = pool.nth(self._random.randrange(pool.size))
                 if self._free(address) and address not in self._cooling:
-                    return _pick6(address)
-        resting = self._longest_resting([pool for pool in pools if is_small(pool)], only)
-        return None if resting is None else _pick6(resting)
+                    return Pick(address)
+        walked = [pool for network in pools if (pool := self._pool(network)).walked]
+        heads = [(pool.released[head], head) for pool in walked if (head := self._head(pool, only)) is not None]
+        return Pick(min(heads, key=lambda pair: pair[0])[1]) if heads else None
 
-    def _exhausted(self, family: str, pools: Sequence[Network], now: float) -> PoolExhausted:
+    def _exhausted(self, pools: Sequence[Network], now: float) -> PoolExhausted:
+        family = f"IPv{pools[0].version}" if pools else "IP"
         fill = ", ".join(f"{u.cidr} has {u.used} of {u.size} in use" for u in self.use(pools, now))
         return PoolExhausted(
             f"no free {family} address: {fill}",

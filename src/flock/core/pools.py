@@ -21,7 +21,7 @@ class Pool:
     def __init__(self, network: Network, aside: Iterable[Network] = ()) -> None:
         self.first, self.last = usable(network)
         self.address: type[Address] = type(network.network_address)
-        self.walked = isinstance(network, IPv4Network) or is_small(network)
+        self.walked = isinstance(network, IPv4Network) or 128 - network.prefixlen <= SMALL_V6_BITS
         spans = ((int(n[0]), int(n[-1])) for n in aside if n.version == network.version)
         clipped = ((max(first, self.first), min(last, self.last)) for first, last in spans)
         self._aside = sorted((first, last) for first, last in clipped if first <= last)  # disjoint, as networks are
@@ -51,10 +51,6 @@ class Pool:
     def take_back(self, address: Address, since: float | None) -> None:
         self.released[address] = NEVER if since is None else since
         self.released.move_to_end(address, last=since is not None)
-
-
-def is_small(pool: IPv6Network) -> bool:
-    return 128 - pool.prefixlen <= SMALL_V6_BITS
 
 
 def usable(network: Network) -> tuple[int, int]:

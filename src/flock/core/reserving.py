@@ -63,14 +63,15 @@ def reserve(
             else:
                 ipam.share(one.address, container_id, now, namespace=namespace, granted=one.granted)
             taken.append(one.address)
-        ip6, ip4 = request.primary6, request.primary4
+        ip6: Address | None = request.primary6
+        ip4: Address | None = request.primary4
         if request.ipv6 and ip6 is None:
-            ip6, warning = ipam.pick6(
+            ip6, warning = ipam.pick(
                 request.pools6, container_id, now, compose, namespace=namespace, narrowed=request.narrowed6
             )
             taken.append(ip6)
         if request.ipv4 and ip4 is None:
-            ip4 = ipam.pick4(request.pools4, container_id, now, namespace=namespace, narrowed=request.narrowed4)
+            ip4, _ = ipam.pick(request.pools4, container_id, now, namespace=namespace, narrowed=request.narrowed4)
     except BaseException:
         for address in taken:
             ipam.release(address, container_id, cool_since=None)
