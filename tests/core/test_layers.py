@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flock.core.configuration import Effective, FromNode, effective
+from flock.core.configuration import Effective, FromNode, Inputs, effective
 from flock.core.errors import FieldError
 from flock.core.model import Metadata, Node, NodeSpec
 
@@ -16,7 +16,7 @@ def of(
     *, own: Any = None, templates: Any = (), pod_cidrs: tuple[str, ...] = (), labels: Any = None
 ) -> Effective | None:
     node = Node(Metadata(name="n1", labels=labels), NodeSpec(pod_cidrs=pod_cidrs))
-    return effective("n1", given=FromNode.of(node), templates=templates, own=own)
+    return effective("n1", Inputs(given=FromNode.of(node), templates=templates, own=own))
 
 
 def template(spec: Any, name: str = "common") -> dict[str, Any]:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flock.core.manifest import MAX_DEPTH, Manifest, ObjectKey, Unreadable, parse_manifest
+from flock.core.decoding import Unreadable
+from flock.core.manifest import MAX_DEPTH, Manifest, ObjectKey, parse_manifest
 from flock.core.model import Pod
 
 POD = """\

@@ -5,14 +5,16 @@ those that the configuration does not name any more.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
 import msgspec
 
 from flock.agent.configured import Configured
+from flock.agent.reconciling import Telling
+from flock.core.facts import Network
 from flock.core.model import Allocation
-from flock.core.nodeconfig import Network, NodeConfig
+from flock.core.nodeconfig import NodeConfig
 from flock.edge.kernel.compare import Difference, aggregate_differences, blackholed
 from flock.edge.kernel.observe import Observed
 from flock.edge.kernel.podlink import packed
@@ -20,20 +22,16 @@ from flock.edge.kernel.podlink import packed
 log = logging.getLogger("node")
 
 
-class Aggregates:
+class Aggregates(Telling):
     def __init__(self, configured: Configured) -> None:
+        super().__init__()
         self.known = False  # also those that an earlier life announced
         self.retired: frozenset[Network] = frozenset()
         self._configured = configured
         self._named: tuple[Network, ...] = ()
         self._spans: list[tuple[int, int, bool]] = []
-        self._listeners: list[Callable[[], None]] = []
         configured.subscribe(self._follow)
         self._follow()
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """`listener` runs after `networks` may have changed."""
-        self._listeners.append(listener)
 
     @property
     def networks(self) -> tuple[Network, ...]:
@@ -89,5 +87,4 @@ class Aggregates:
     def _change(self, retired: frozenset[Network]) -> None:
         self.retired = retired
         self._spans = [(int(n[0]), int(n[-1]), n.version == 6) for n in self.networks]
-        for listener in self._listeners:
-            listener()
+        self._notify()

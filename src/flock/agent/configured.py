@@ -1,8 +1,9 @@
 """Holds the configuration in force, and tells who follows it.  What is in force, `core/configuration.py` decides."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from flock.agent.happened import Happened
+from flock.agent.reconciling import Telling
 from flock.core.configuration import Configuration, Effective, FromNode, Inputs, decide
 from flock.core.happenings import ConfigRefused, ConfigTaken
 from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
@@ -10,15 +11,15 @@ from flock.core.nodeconfig import NodeConfig
 from flock.edge.cache import Cache
 
 
-class Configured:
+class Configured(Telling):
     def __init__(self, *, cache: Cache, happened: Happened) -> None:
+        super().__init__()
         self._happened = happened
         self.node = cache.node
         self._cache = cache
         self._reader = cache.reader(NODES, NODE_CONFIGS, TEMPLATES)
         self._believed = Configuration()
         self._seen: Inputs | None = None  # what it follows from
-        self._listeners: list[Callable[[], None]] = []
 
     @property
     def config(self) -> NodeConfig | None:
@@ -48,17 +49,11 @@ class Configured:
         """Is BIRD expected to talk to anybody?"""
         return self.config is not None and bool(self.config.bgp or self.config.ospf)
 
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """`listener` runs as soon as another configuration is in force."""
-        self._listeners.append(listener)
-
     def take_in(self) -> None:
         """Believe what is known by now.  Cheap when nothing of it changed."""
         if not self._reader.changes():
             return
-        cache = self._cache
-        templates = tuple(cache.table(TEMPLATES).values())
-        inputs = Inputs(given=FromNode.of(cache.own(NODES)), templates=templates, own=cache.own(NODE_CONFIGS))
+        inputs = inputs_of(self._cache)
         if inputs == self._seen:
             return
         self._seen = inputs
@@ -70,5 +65,9 @@ class Configured:
         if now.config is not None and now.config is not before.config:
             cidrs = ",".join(map(str, now.config.aggregates)) or "-"
             self._happened.note(ConfigTaken(node=self.node, cidrs=cidrs))
-            for listener in self._listeners:
-                listener()
+            self._notify()
+
+
+def inputs_of(cache: Cache) -> Inputs:
+    templates = tuple(cache.table(TEMPLATES).values())
+    return Inputs(given=FromNode.of(cache.own(NODES)), templates=templates, own=cache.own(NODE_CONFIGS))

@@ -2,8 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Iterable
 
 from flock.agent.aggregates import Aggregates
 from flock.agent.announcer import Announcer
@@ -21,7 +20,7 @@ from flock.agent.podinfo import Learner
 from flock.agent.policies import Policies
 from flock.agent.preparing import Preparing
 from flock.agent.readiness import Readiness
-from flock.agent.reconciling import Reconciler
+from flock.agent.reconciling import Reconciler, Telling
 from flock.agent.routing import Routing
 from flock.core.ipam import Ipam
 from flock.core.kinds import CLUSTER_PODS, NAMESPACES, NODE_CONFIGS, NODES, PODS, POLICIES, TEMPLATES
@@ -33,10 +32,6 @@ from flock.edge.feeder import Feeder
 from flock.edge.hostunits import HostUnits
 from flock.edge.kernel.threads import Kernel
 from flock.edge.store import Store
-
-
-class Telling(Protocol):
-    def subscribe(self, listener: Callable[[], None], /) -> None: ...
 
 
 class Parts:

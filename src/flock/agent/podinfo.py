@@ -16,10 +16,11 @@ from flock.core.annotations import ADDRESSES, ANYCAST, own_annotations
 from flock.core.cni import CniArgs
 from flock.core.embed import Field, Misfit, app_name, embed, image_ref, resolve_ip_algo
 from flock.core.errors import NotGranted, TryAgain
+from flock.core.facts import Address
 from flock.core.kinds import NAMESPACES, PODS
 from flock.core.model import NO_MAP, Pod
 from flock.core.nodeconfig import Kind, Limits, right
-from flock.core.podrequest import Address, PodRequest, parse_annotations
+from flock.core.podrequest import PodRequest, parse_annotations
 from flock.core.reserving import Named
 from flock.edge.cache import Cache
 from flock.edge.feeder import Feeder

@@ -15,7 +15,22 @@ from collections.abc import Callable, Iterable
 from flock.core.errors import FlockError
 
 
-class Reconciler(ABC):
+class Telling:
+    """Somebody whose changes others go by."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """`listener` runs as soon as something changed, or was found out, that others go by."""
+        self._listeners.append(listener)
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+class Reconciler(Telling, ABC):
     """`run` is for the supervisor, which also begins it anew after a mistake of ours: what was asked for is not lost.
 
     `failed`: how the log calls a run that did not do all it should.  `minor`: nothing of the node's own depends on it,
@@ -32,6 +47,7 @@ class Reconciler(ABC):
         spacing: float = 0.0,
         pauses: tuple[float, float] = (1.0, 1.0),
     ) -> None:
+        super().__init__()
         self._log, self._failed = log, failed
         self.minor = minor
         self._period, self._spacing, self._pauses = period, spacing, pauses
@@ -39,7 +55,6 @@ class Reconciler(ABC):
         self._triggered = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._alone = asyncio.Lock()  # for whoever changes, or compares, what a run changes
-        self._listeners: list[Callable[[], None]] = []
         self.problem = ""
         self.on_problem: Callable[[], None] = lambda: None  # runs when it has another one, or none any more
         self.runs = 0
@@ -47,14 +62,6 @@ class Reconciler(ABC):
     @abstractmethod
     async def _reconcile(self) -> str:
         """What could not be done, in words, or nothing; FlockError or OSError if that was all of it."""
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """`listener` runs whenever a run found something out that others go by."""
-        self._listeners.append(listener)
-
-    def _notify(self) -> None:
-        for listener in self._listeners:
-            listener()
 
     def complaints(self) -> Iterable[str]:
         """What does not work as it should, for status; empty texts are none."""

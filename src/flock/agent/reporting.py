@@ -11,12 +11,15 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from flock import __version__
+from flock.agent.configured import inputs_of
 from flock.agent.parts import Parts
 from flock.agent.reconciling import Reconciler
-from flock.core.configuration import FromNode, effective
+from flock.core.configuration import effective
 from flock.core.errors import FieldError
-from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
+from flock.core.kinds import NODE_CONFIGS, NODES
 from flock.edge.bird.control import BirdError
 from flock.edge.kube.writer import KubeWriter
 
@@ -62,10 +65,9 @@ class Reporter(Reconciler):
 
     def _configured_by_templates(self) -> bool:
         """A NodeConfig that somebody deleted, and that was all there was, is not made anew: its loss is told."""
-        templates = tuple(self._parts.cache.table(TEMPLATES).values())
-        given = FromNode.of(self._parts.cache.own(NODES))
+        inputs = msgspec.structs.replace(inputs_of(self._parts.cache), own=None)
         try:
-            layered = effective(self._parts.configured.node, given=given, templates=templates, own=None)
+            layered = effective(self._parts.configured.node, inputs)
         except FieldError:
             return False
         return layered is not None and self._parts.cache.synced

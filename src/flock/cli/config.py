@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from flock.cli.answers import NO, print_json
-from flock.core.configuration import FromNode, effective
+from flock.core.configuration import FromNode, Inputs, effective
 from flock.core.errors import FlockError
 from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
 from flock.core.model import Node
@@ -69,15 +68,10 @@ def _found(arguments: argparse.Namespace) -> dict[str, Any]:
         if arguments.kubeconfig:
             return asyncio.run(_from_api(arguments.kubeconfig, arguments.node))
         if not arguments.node:
-            return _from_agent(arguments.run_dir)
+            return dict(ask(arguments.run_dir, "config"))
         return _of_node(arguments.run_dir, arguments.node)
     except FlockError as error:
         raise Refused(error.msg) from None
-
-
-def _from_agent(run_dir: Path) -> dict[str, Any]:
-    answer: dict[str, Any] = ask(run_dir, "config")
-    return answer
 
 
 def _of_node(run_dir: Path, node: str) -> dict[str, Any]:
@@ -88,7 +82,7 @@ def _of_node(run_dir: Path, node: str) -> dict[str, Any]:
     try:
         here = ask(run_dir, "status")["node"]
         if here == node:
-            return _from_agent(run_dir)
+            return dict(ask(run_dir, "config"))
     except AgentError as error:
         away, here = error, ""
     given = os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
@@ -100,6 +94,7 @@ def _of_node(run_dir: Path, node: str) -> dict[str, Any]:
 
 
 async def _from_manifests(directory: Path, node: str) -> dict[str, Any]:
+    from flock.agent.configured import inputs_of
     from flock.edge.cache import Cache
     from flock.edge.manifests import ManifestFeeder
 
@@ -109,8 +104,7 @@ async def _from_manifests(directory: Path, node: str) -> dict[str, Any]:
     try:
         if not cache.synced:
             raise Refused("; ".join(f"{p.where}: {p.message}" for p in cache.problems))
-        templates = tuple(cache.table(TEMPLATES).values())
-        found = _put_together(node, cache.own(NODES), templates, cache.own(NODE_CONFIGS))
+        found = _put_together(node, inputs_of(cache))
         problems = (f"{problem.where}: {problem.message}" for problem in cache.problems)
         return found | {"problem": "; ".join((*problems, *filter(None, [found["problem"]])))}
     finally:
@@ -135,14 +129,14 @@ async def _from_api(kubeconfig: Path | None, node: str) -> dict[str, Any]:
     templates = await listed(TEMPLATES.path)
     if not nodes and not configs:
         raise Refused(f"NODE: there is neither a Node nor a NodeConfig named {node}")
-    known = msgspec.convert(nodes[0], Node) if nodes else None
-    return _put_together(node, known, templates, configs[0] if configs else None)
+    given = FromNode.of(msgspec.convert(nodes[0], Node) if nodes else None)
+    return _put_together(node, Inputs(given=given, templates=tuple(templates), own=configs[0] if configs else None))
 
 
-def _put_together(node: str, known: Node | None, templates: Any, own: Mapping[str, Any] | None) -> dict[str, Any]:
+def _put_together(node: str, inputs: Inputs) -> dict[str, Any]:
     found: dict[str, Any] = {"node": node, "problem": "", "spec": None, "origins": {}}
     try:
-        layered = effective(node, given=FromNode.of(known), templates=templates, own=own)
+        layered = effective(node, inputs)
         if layered is not None:
             found |= {"spec": layered.raw["spec"], "origins": layered.origins}
             parse_node_config(layered.raw)

@@ -49,7 +49,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
     given: FromNode = FromNode()
     templates: tuple[Raw, ...] = ()
-    own: Raw | None = None
+    own: Raw | None = None  # NodeConfig
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class Configuration(msgspec.Struct, frozen=True):
 def decide(node: str, inputs: Inputs, *, before: Configuration) -> Configuration:
     """What is believed after these inputs.  Never raises.  An equal configuration is the very object it was."""
     try:
-        layers = effective(node, given=inputs.given, templates=inputs.templates, own=inputs.own)
+        layers = effective(node, inputs)
         config = parse_node_config(layers.raw) if layers else None
     except FlockError as error:
         return msgspec.structs.replace(before, problem=error.msg)
@@ -79,15 +79,10 @@ def decide(node: str, inputs: Inputs, *, before: Configuration) -> Configuration
 # --- layers -------------------------------------------------------------------------------------------------
 
 
-def effective(
-    node: str,
-    *,
-    given: "FromNode",
-    templates: Iterable[Raw],
-    own: Raw | None,
-) -> Effective | None:
+def effective(node: str, inputs: Inputs) -> Effective | None:
     """None if nothing configures this node.  FieldError for a layer that cannot be read, and nothing else."""
-    layers = _selected(templates, given.labels)
+    given, own = inputs.given, inputs.own
+    layers = _selected(inputs.templates, given.labels)
     annotations: Raw = {}
     if own is not None:
         whose = f"NodeConfig {node}"

@@ -1,4 +1,5 @@
-"""What a node's kernel says about the node itself: its addresses and the networks it is connected to."""
+"""What a node's kernel says about the node itself: its addresses and the networks it is connected to.  And what an
+address, and a network, is to everybody here."""
 
 import ipaddress
 

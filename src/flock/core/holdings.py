@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Set
 from typing import NamedTuple
 
-from flock.core.pools import Address, Network
+from flock.core.facts import Address, Network
 
 
 class Claims:

@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from flock.core.errors import AddressInUse, AnotherNamespaces, PoolExhausted
+from flock.core.facts import Address, Network
 from flock.core.holdings import Claims, Holder, Holdings
 from flock.core.model import Allocation, Released
-from flock.core.pools import Address, Network, Pool
+from flock.core.pools import Pool
 
 Compose = Callable[[ipaddress.IPv6Network], int | None]
 

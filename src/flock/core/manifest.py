@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from flock.core.errors import Code, FlockError
+from flock.core.decoding import Unreadable
 from flock.core.kinds import KINDS, Envelope, Kind, Raw
 from flock.core.model import REFUSED, Namespace, Node, Pod
 
@@ -50,12 +50,6 @@ class Manifest(msgspec.Struct, frozen=True):
     objects: Mapping[ObjectKey, Object]
     refused: Mapping[ObjectKey, str]
     warnings: tuple[str, ...]
-
-
-class Unreadable(FlockError):
-    """The text is not a sequence of objects."""
-
-    code = Code.DECODING_FAILURE
 
 
 class Refused(Exception):

@@ -169,11 +169,6 @@ class NodeSpec(msgspec.Struct, frozen=True, rename={"pod_cidrs": "podCIDRs", "un
     pod_cidrs: tuple[str, ...] | None = None
 
 
-class NodeAddress(msgspec.Struct, frozen=True):
-    type: str = ""
-    address: str = ""
-
-
 class NodeCondition(msgspec.Struct, frozen=True):
     type: str = ""
     status: str = ""
@@ -181,7 +176,6 @@ class NodeCondition(msgspec.Struct, frozen=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    addresses: tuple[NodeAddress, ...] | None = None
     conditions: tuple[NodeCondition, ...] | None = None
 
 

@@ -34,13 +34,13 @@ from flock.core.annotations import (
     list_items,
 )
 from flock.core.errors import LONGEST_FIELD, AnnotationError, FieldError, in_one_line, shown
+from flock.core.facts import Address
 from flock.core.model import PREFIX
 from flock.core.reserved import reserved
 
 # IPv4 pools skip network, first host and broadcast, so nothing below a /30 has an address to give.
 LONGEST_CIDR4 = 30
 
-Address = IPv6Address | IPv4Address
 Network = TypeVar("Network", IPv6Network, IPv4Network)
 
 

@@ -6,10 +6,9 @@ those who ask for it by name alone.
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Network
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+from flock.core.facts import Address, Network
 
 SMALL_V6_BITS = 16  # up to 65536 addresses are walked, beyond that random picks practically never collide
 NEVER = float("-inf")

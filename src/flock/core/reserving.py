@@ -12,11 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from flock.core.errors import TooManyClaims
+from flock.core.facts import Address, Network
 from flock.core.holdings import Claims
 from flock.core.ipam import Compose, Ipam
 from flock.core.nodeconfig import Kind, Limits
 from flock.core.podrequest import PodRequest
-from flock.core.pools import Address, Network, Pool
+from flock.core.pools import Pool
 
 # In a pool of a handful of addresses a share is next to nothing, and a set of three with fixed addresses is all the
 # node is for.  Up to so many may be named whatever the share is, but never the last one.

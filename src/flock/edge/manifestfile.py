@@ -5,7 +5,7 @@ import os
 import stat
 from pathlib import Path
 
-from flock.core.manifest import Unreadable
+from flock.core.decoding import Unreadable
 
 SUFFIXES = (".yaml", ".yml", ".json")
 # Parsed on the event loop at about 2 MiB/s: a file of this size holds 10,000 small pods and up a second or two.

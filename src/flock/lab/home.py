@@ -10,9 +10,8 @@ Files are replaced, never rewritten in place, so a reader sees the old or the ne
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -25,8 +24,6 @@ DEFAULT_ROOT = Path("/run/flock-lab")
 DEFAULT_NAME = "lab"
 VERSION = 1
 LONGEST_SOCKET = 107  # a unix socket's address has room for this many bytes
-
-T = TypeVar("T")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,12 +100,3 @@ def write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 def write_object(directory: Path, name: str, value: dict[str, Any]) -> None:
     """An object as a manifest, `<name>.json`."""
     write(directory / f"{name}.json", msgspec.json.format(msgspec.json.encode(value)) + b"\n")
-
-
-def read_all(directory: Path, type_: type[T]) -> Iterator[T]:
-    """Every record in a directory, by file name; those that vanish meanwhile are left out."""
-    for path in sorted(directory.glob("*.json")):
-        try:
-            yield msgspec.json.decode(path.read_bytes(), type=type_)
-        except FileNotFoundError:
-            continue

@@ -3,8 +3,9 @@
 import shutil
 from pathlib import Path
 
+from flock.core.decoding import Unreadable
 from flock.core.errors import FieldError
-from flock.core.manifest import Unreadable, parse_manifest
+from flock.core.manifest import parse_manifest
 from flock.core.nodeconfig import NodeConfig, NodeConfigError, parse_node_config
 from flock.edge.manifestfile import is_manifest
 

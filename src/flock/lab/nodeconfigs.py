@@ -9,7 +9,8 @@ from ipaddress import IPv4Address, ip_network
 from typing import Any
 
 from flock.core.errors import FieldError
-from flock.core.nodeconfig import Address, NodeConfig
+from flock.core.facts import Address
+from flock.core.nodeconfig import NodeConfig
 from flock.core.nodeconfig.parse import API_VERSION
 from flock.lab import topology as t
 from flock.lab.topology import Element, Plan

@@ -5,9 +5,9 @@ from ipaddress import IPv4Address, ip_network
 
 from flock.core.birdconf.sessions import beside, needs_next_hop_tables, render_bfd, render_bgp, render_ospf
 from flock.core.birdconf.text import Lines, block, channel, prefix_set
-from flock.core.facts import NodeFacts
+from flock.core.facts import Network, NodeFacts
 from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD, fnv1a32
-from flock.core.nodeconfig import Family, Network, NodeConfig, PasswordSource
+from flock.core.nodeconfig import Family, NodeConfig, PasswordSource
 from flock.core.reserved import reserved
 
 FAMILIES: tuple[Family, ...] = ("ipv6", "ipv4")

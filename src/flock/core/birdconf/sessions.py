@@ -9,8 +9,8 @@ from ipaddress import IPv4Network, IPv6Address
 
 from flock.core.birdconf.text import Lines, block, channel, community, password, prefix_set
 from flock.core.errors import FieldError
-from flock.core.facts import HostAddress, NodeFacts
-from flock.core.nodeconfig import Address, Family, NodeConfig, PasswordSource, Peer
+from flock.core.facts import Address, HostAddress, NodeFacts
+from flock.core.nodeconfig import Family, NodeConfig, PasswordSource, Peer
 from flock.core.nodeconfig.shape import BFD, BGP, Authentication, OSPFInterface
 from flock.core.nodeconfig.values import Community, ImportPolicy
 from flock.core.reserved import reserved

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from flock.core.errors import FieldError
-from flock.core.nodeconfig.values import Community, Network
+from flock.core.facts import Network
+from flock.core.nodeconfig.values import Community
 
 Lines = list[str]
 

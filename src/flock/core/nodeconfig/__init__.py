@@ -9,14 +9,12 @@ from flock.core.nodeconfig.grants import Kind, Right, grants, right, set_aside
 from flock.core.nodeconfig.parse import parse_node_config
 from flock.core.nodeconfig.section import NodeConfigError
 from flock.core.nodeconfig.shape import Limits, NodeConfig, PasswordSource, Peer
-from flock.core.nodeconfig.values import Address, Family, Network
+from flock.core.nodeconfig.values import Family
 
 __all__ = [
-    "Address",
     "Family",
     "Kind",
     "Limits",
-    "Network",
     "NodeConfig",
     "NodeConfigError",
     "PasswordSource",

@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from flock.core.facts import Address, Network
 from flock.core.nodeconfig.shape import Grant, NodeConfig
-from flock.core.nodeconfig.values import Address, Network
 from flock.core.pools import usable
 from flock.core.reserved import reserved
 

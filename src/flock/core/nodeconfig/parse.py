@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from flock.core.errors import FieldError
+from flock.core.facts import Address
 from flock.core.model import PREFIX
 from flock.core.nodeconfig import shape as s
 from flock.core.nodeconfig import values as v
@@ -132,7 +133,7 @@ def _peer(section: Section, given: Given) -> None:
         _peer_families(section, given, address)
 
 
-def _check_ends(section: Section, peer: v.Address, local: v.Address | None, *, multihop: bool) -> None:
+def _check_ends(section: Section, peer: Address, local: Address | None, *, multihop: bool) -> None:
     if isinstance(peer, IPv6Address) and peer.is_link_local:
         if peer.scope_id is None:
             section.problem("address", f"{peer} is link-local: name its interface, as in {peer}%eth0")
@@ -150,7 +151,7 @@ def _check_ends(section: Section, peer: v.Address, local: v.Address | None, *, m
         section.problem("localAddress", f"{local} is on another interface than {peer}")
 
 
-def _peer_families(section: Section, given: Given, address: v.Address) -> None:
+def _peer_families(section: Section, given: Given, address: Address) -> None:
     own: v.Family = "ipv4" if isinstance(address, IPv4Address) else "ipv6"
     families = given.setdefault("families", (own,))
     if not families:

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 
 import msgspec
 
+from flock.core.facts import Address, Network
 from flock.core.nodeconfig import values as v
-from flock.core.nodeconfig.values import Address, Community, Family, ImportPolicy, Network
+from flock.core.nodeconfig.values import Community, Family, ImportPolicy
 from flock.core.selectors import LabelSelector
 
 OSPFAlgorithm = Literal["md5", "hmac-sha1", "hmac-sha256", "hmac-sha384", "hmac-sha512"]

@@ -13,10 +13,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
+from flock.core.facts import Address, Network
 from flock.core.reserved import reserved, reserved_overlap, reserved_whole
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
 Family = Literal["ipv6", "ipv4"]
 Community = tuple[int, ...]  # two 16-bit numbers, or three 32-bit numbers: a large community
 # A prefix stands for itself and all inside it, but 0.0.0.0/0 and ::/0 for the default route alone ("all" says more).

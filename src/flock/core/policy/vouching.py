@@ -12,9 +12,9 @@ from itertools import islice
 
 from flock.core.annotations import ADDRESSES, ANYCAST, MAX_ENTRIES, list_items
 from flock.core.errors import AnnotationError
-from flock.core.facts import NodeFacts
+from flock.core.facts import Network, NodeFacts
 from flock.core.model import NO_MAP, Pod
-from flock.core.nodeconfig import Kind, Network, NodeConfig, grants, right
+from flock.core.nodeconfig import Kind, NodeConfig, grants, right
 from flock.core.policy.compiled import Address
 from flock.core.policy.podfacts import PodFacts, pod_facts
 from flock.core.reserved import reserved

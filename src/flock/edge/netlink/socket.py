@@ -85,8 +85,16 @@ class NetlinkSocket:
         return body
 
     def dump(self, request: Request, decode: Callable[[bytes], T]) -> list[T]:
-        """All objects of a kind, or KernelRefused: never a list that may lack some.  What does not exist has none."""
-        return _whole(lambda: self._dump_once(request, decode), request.what)
+        """All objects of a kind, or KernelRefused: never a list that may lack some.  What does not exist has none.
+
+        The kernel tells an object at a time and lets changes happen between; a list that was changed under its hands,
+        which it marks as interrupted, may lack objects that were there all along.  Whoever compares would take those
+        for lost, or for nobody's."""
+        for _ in range(ATTEMPTS):
+            found, interrupted = self._dump_once(request, decode)
+            if not interrupted:
+                return found
+        raise KernelRefused(f"{request.what}: changed {ATTEMPTS} times while it was read")
 
     def _dump_once(self, request: Request, decode: Callable[[bytes], T]) -> tuple[list[T], bool]:
         self._ask(request)
@@ -177,18 +185,6 @@ def refused(what: str, number: int, flags: int, body: bytes) -> KernelRefused:
     said = w.attrs(body, 4 + w.HEADER_SIZE).get(w.NLMSGERR_ATTR_MSG) if flags & w.NLM_F_ACK_TLVS else None
     text = f"{os.strerror(number)} ({w.as_text(said)})" if said else os.strerror(number)
     return KernelRefused(f"{what}: {text}", errno=number)
-
-
-def _whole(attempt: Callable[[], tuple[T, bool]], what: str) -> T:
-    """What `attempt` found, once it was not interrupted.  KernelRefused if it always was.
-
-    The kernel tells an object at a time and lets changes happen between; a list that was changed under its hands may
-    lack objects that were there all along.  Whoever compares would take those for lost, or for nobody's."""
-    for _ in range(ATTEMPTS):
-        found, interrupted = attempt()
-        if not interrupted:
-            return found
-    raise KernelRefused(f"{what}: changed {ATTEMPTS} times while it was read")
 
 
 def failure(body: bytes) -> int:
