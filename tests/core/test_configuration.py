@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from test_layers import anyhow
+from written import anyhow
 
 from flock.core.configuration import Configuration, FromNode, Inputs, decide
 

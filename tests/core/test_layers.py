@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from written import anyhow
 
 from flock.core.configuration import Effective, FromNode, Inputs, effective
 from flock.core.errors import FieldError
@@ -71,18 +72,6 @@ def test_a_pod_cidr_does_not_matter_where_something_stronger_names_cidrs() -> No
 def test_what_is_left_out_is_no_mistake() -> None:
     found = of(own={"metadata": None, "spec": None}, templates=[template(None), template({"template": None})])
     assert found is not None and found.raw["spec"] == {}
-
-
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-anyhow = st.fixed_dictionaries(
-    {}, optional={"metadata": anything, "spec": anything | st.fixed_dictionaries({}, optional={
-        "template": anything, "nodeSelector": anything | st.fixed_dictionaries({}, optional={
-            "matchLabels": anything, "matchExpressions": anything})})}
-)  # fmt: skip
 
 
 @given(own=st.none() | anyhow, templates=st.lists(anyhow, max_size=2), pod_cidrs=st.lists(st.text(max_size=12)))

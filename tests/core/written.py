@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import strategies as st
 
 from flock.core.nodeconfig import NodeConfigError, parse_node_config
 
@@ -100,3 +101,17 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         place = place[step]
     place[last] = value
     return obj
+
+
+# --- what somebody may write instead ---
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+anyhow = st.fixed_dictionaries(
+    {}, optional={"metadata": anything, "spec": anything | st.fixed_dictionaries({}, optional={
+        "template": anything, "nodeSelector": anything | st.fixed_dictionaries({}, optional={
+            "matchLabels": anything, "matchExpressions": anything})})}
+)  # fmt: skip

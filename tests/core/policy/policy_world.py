@@ -4,7 +4,18 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any
 
-from flock.core.policy.compiled import Address, Change, Compiled, CompiledPolicy, GroupId, NamedPort, PolicyKey, Subject
+from flock.core.policy.compiled import (
+    Address,
+    Change,
+    Compiled,
+    CompiledPolicy,
+    GroupId,
+    NamedPort,
+    PolicyKey,
+    Subject,
+    Verdicts,
+)
+from flock.core.policy.index import PolicyIndex
 from flock.core.policy.podfacts import LocalPod, PodFacts, Ports
 from flock.core.policy.rosters import audiences
 
@@ -121,3 +132,29 @@ def plain(state: Compiled | Model) -> tuple[Any, ...]:
 def parts(change: Change) -> set[str]:
     """Which parts of the change are not empty."""
     return {field for field in change.__struct_fields__ if getattr(change, field)}
+
+
+NOTHING = Change()
+
+
+class Node(PolicyIndex):
+    """An index whose changes are added up and compared at every commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+
+    def commit(self) -> Change:
+        change = super().commit()
+        self.model.apply(change)
+        assert plain(self.model) == plain(self.compiled)
+        assert super().commit() == NOTHING
+        return change
+
+    def verdicts(self, interface: str) -> Verdicts:
+        self.commit()
+        return self.compiled.subjects[interface].verdicts
+
+    def members(self, group: GroupId) -> set[Any]:
+        self.commit()
+        return set(self.compiled.groups[group])

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from policy_world import addresses, labelled, local, pod, policy
-from test_index import Node
+from policy_world import Node, addresses, labelled, local, pod, policy
 
 from flock.core.policy import budget
 from flock.core.policy.compiled import CompiledPolicy, Verdicts

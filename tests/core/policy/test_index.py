@@ -3,38 +3,13 @@
 from typing import Any
 
 import pytest
-from policy_world import HTTP, Model, addresses, labelled, local, parts, plain, pod, policy
+from policy_world import HTTP, NOTHING, Node, addresses, labelled, local, parts, plain, pod, policy
 
-from flock.core.policy.compiled import ALL_PODS, Change, GroupId, NamedPort, Verdicts, everything
-from flock.core.policy.index import PolicyIndex
+from flock.core.policy.compiled import ALL_PODS, GroupId, NamedPort, Verdicts, everything
 
-NOTHING = Change()
 FROM_B: dict[str, Any] = {"podSelector": labelled(pod="a"), "ingress": [{"from": [{"podSelector": labelled(pod="b")}]}]}
 B = GroupId("x", "", "pod=b")
 KEY = ("x", "p")
-
-
-class Node(PolicyIndex):
-    """An index whose changes are added up and compared at every commit."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = Model()
-
-    def commit(self) -> Change:
-        change = super().commit()
-        self.model.apply(change)
-        assert plain(self.model) == plain(self.compiled)
-        assert super().commit() == NOTHING
-        return change
-
-    def verdicts(self, interface: str) -> Verdicts:
-        self.commit()
-        return self.compiled.subjects[interface].verdicts
-
-    def members(self, group: GroupId) -> set[Any]:
-        self.commit()
-        return set(self.compiled.groups[group])
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """Policies there is no room for: what it costs to refuse them, again and again, is bounded, and each gets its turn."""
 
 import pytest
-from policy_world import local, pod, policy
-from test_index import Node
+from policy_world import Node, local, pod, policy
 
 from flock.core.policy import budget
 from flock.core.policy.compiled import PolicyKey
