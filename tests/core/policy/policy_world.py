@@ -115,7 +115,9 @@ class Model:
         verdicts = [subject.verdicts for subject in self.subjects.values()]
         assert {key for v in verdicts for key in (*(v.ingress or ()), *(v.egress or ()))} == set(self.policies)
         needed = {audience for compiled in self.policies.values() for audience in audiences(compiled)}
-        assert {group for group, port in needed if port is None} == set(self.groups)
+        assert {group for group, port in needed if port is None} == {group for group in self.groups if not group.of}
+        for union in (group for group in self.groups if group.of):
+            assert self.groups[union] == set().union(*(self.groups[group] for group in union.of))
         assert {audience for audience in needed if audience[1] is not None} == set(self.named)
 
 

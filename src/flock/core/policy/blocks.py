@@ -40,11 +40,16 @@ def parse_cidr(text: object) -> Network:
 
 def united(blocks: Iterable[Block]) -> tuple[Span, ...]:
     """What the blocks allow together, IPv4 first: no more than there are blocks and exceptions."""
-    kept = list(blocks)
+    return joined(Span(block.network.version, first, last) for block in blocks for first, last in _without(block))
+
+
+def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The same addresses in as few spans as there can be, IPv4 first."""
+    kept = list(spans)
     return tuple(
         Span(version, first, last)
         for version in (4, 6)
-        for first, last in _united(left for b in kept if b.network.version == version for left in _without(b))
+        for first, last in _united((span.first, span.last) for span in kept if span.version == version)
     )
 
 

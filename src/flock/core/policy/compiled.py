@@ -31,16 +31,17 @@ class PortRange(msgspec.Struct, frozen=True, order=True):
     last: int
 
 
-class GroupId(msgspec.Struct, frozen=True, order=True):
+class GroupId(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """Pods a peer selector means.  Canonical: equal selectors have equal ids, whichever policy they come from.
 
     `namespaces` and `pods` are canonical texts of the selectors; `namespace` is set where there is no
-    namespaceSelector and the policy's own namespace is meant.
+    namespaceSelector and the policy's own namespace is meant.  `of`: instead of these, all pods of so many groups.
     """
 
     namespace: str
     namespaces: str
     pods: str
+    of: tuple["GroupId", ...] = ()
 
 
 ALL_PODS = GroupId("", "", "")  # what an egress rule that names a port and no peers means

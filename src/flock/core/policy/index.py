@@ -27,6 +27,7 @@ from flock.core.policy.compiled import (
     Subject,
     Verdicts,
 )
+from flock.core.policy.crowds import Crowds
 from flock.core.policy.inforce import InForce
 from flock.core.policy.labels import Effort, Labels, Objects, Selectors
 from flock.core.policy.parse import ParsedPolicy, read_policy
@@ -52,6 +53,7 @@ class PolicyIndex:
         self._rosters = Rosters()
         self._peers = Peers(self._rosters, self.effort)
         self._in_use = InForce(self._rosters, self._peers, self._own_entries)
+        self._crowds = Crowds(self._rosters)
         self._users: dict[PolicyKey, int] = {}  # subjects whose verdicts name the policy
         self._touched_subjects: set[str] = set()
         self._touched_policies: set[PolicyKey] = set()
@@ -279,14 +281,15 @@ class PolicyIndex:
             else:
                 self._subjects[interface] = new
                 subjects.append(new)
-            self._count_users(old, -1)
             self._count_users(new, +1)
+            self._count_users(old, -1)
         self._touched_subjects.clear()
         policies, removed_policies = self._in_use.commit(self._touched_policies, self._wanted, pods=len(self._pods))
         self._touched_policies.clear()
+        self._crowds.commit(self._in_use.policies, [policy.key for policy in policies])
         settled = self._rosters.settle()
         for group, port in (*settled.removed, *settled.untold):
-            if group is not None:
+            if group is not None and not group.of:
                 self._peers.forget(group, port)
         return Change(
             policies=tuple(policies),
@@ -327,6 +330,7 @@ class PolicyIndex:
                 self._touched_policies.add(key)
                 if not self._users[key]:
                     del self._users[key]
+            self._crowds.count(subject, step)
 
     def _wanted(self, key: PolicyKey) -> ParsedPolicy | None:
         return self._policies[key] if key in self._users else None

@@ -144,6 +144,6 @@ class InForce:
         if not self._rosters.hold(audience):
             return
         if group is None:
-            self._rosters.add(audience, self._own_ports(audience))
+            self._rosters.add(audience, list(self._own_ports(audience)))
         else:
             self._peers.follow(group, port, {ALL_PODS: EVERY_POD, **policy.groups})

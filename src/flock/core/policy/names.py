@@ -64,6 +64,8 @@ def group_set(group: GroupId, version: int) -> str:
 def group_comment(group: GroupId) -> str:
     if group == ALL_PODS:
         return "all pods"
+    if group.of:
+        return comment(f"{len(group.of)} groups: {'; '.join(map(group_comment, group.of[:3]))}")
     where = f"namespace {group.namespace}" if group.namespace else f"namespaces {group.namespaces or 'all'}"
     return comment(f"{where}: pods {group.pods or 'all'}")
 

@@ -7,7 +7,7 @@ Selectors see labels only, so they are compared with profiles, and a replica mor
 all.  Scopes are shared by groups with the same namespaceSelector.  Both sides are found by label (`labels`).
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 from flock.core.policy.compiled import Address, GroupId, NamedPort
 from flock.core.policy.labels import Effort, Labels, Objects, Selectors, demands_labels
@@ -28,7 +28,7 @@ class Peer:
         self.addresses = addresses
         self.ports = ports
 
-    def entries(self, port: NamedPort | None) -> Iterable[Entry]:
+    def entries(self, port: NamedPort | None) -> Sequence[Entry]:
         if port is None:
             return self.addresses
         return [(address, number) for named, number in self.ports if named == port for address in self.addresses]

@@ -38,6 +38,7 @@ from flock.core.policy.content import (
     pod_elements,
     port_elements,
 )
+from flock.core.policy.crowds import Together, together
 from flock.core.policy.cutting import Cut, to_cut
 from flock.core.policy.elements import (
     ARP_TABLE,
@@ -53,7 +54,7 @@ from flock.core.policy.elements import (
     statements,
 )
 from flock.core.policy.numbers import Numbers, PodNumbers
-from flock.core.policy.rules import Class, policy_chains, version_of
+from flock.core.policy.rules import VIEWS, Class, policy_chains, version_of
 
 Audience = tuple[GroupId | None, NamedPort]
 
@@ -182,22 +183,24 @@ class Ruleset:
         """A policy that changes does so before pods join it, so that they meet what it says now.  Where a pod leaves
         it, which must not meet that any more, it changes together with the pods."""
         self._policies.update({policy.key: policy for policy in change.policies})
-        sets = self._new_sets(change)
+        sets, old_sets = self._new_sets(change), self._old_sets(change)
         uses = ChainUse(self._classes, self._chains)
         subjects = self._take_subjects(change, cut, uses)
         updated = {policy.key for policy in change.policies}
         rewritten = {chain for chain in self._chains if chain[1] in updated} if updated else set()
         late = (rewritten - uses.new_chains) & uses.left
-        late_classes = {c for c in uses.new_classes if any((c.kind, key) in late for key in c.policies)}
+        crowds = {c for c in self._classes if c.is_crowd and not updated.isdisjoint(c.policies)} if updated else set()
+        classes = uses.new_classes | crowds
+        late_classes = {c for c in classes if any((c.kind, key) in late for key in c.policies)}
         steps = _Steps(
             sets=sets,
             members=self._members(change),
-            chains=self._define(uses.new_chains | rewritten - late, uses.new_classes - late_classes),
+            chains=self._define(uses.new_chains | rewritten - late, classes - late_classes),
             late=self._define(late, late_classes),
             moves=subjects,
             gone=[
                 *(Operation(False, Chain(name)) for name in self._gone(uses.old_classes, uses.old_chains)),
-                *(Operation(False, NamedSet(name)) for name in self._old_sets(change)),
+                *(Operation(False, NamedSet(name)) for name in old_sets),
             ],
         )
         for key in change.removed_policies:
@@ -212,7 +215,7 @@ class Ruleset:
             stale += [name for name in self._parts.get((kind, key), ()) if name not in made]
             self._parts[kind, key] = tuple(made)
             chains += [(name, names.comment("/".join(key)), rules) for name, rules in made.items()]
-        chains += [(c.chain, c.comment, c.lines()) for c in sorted(classes)]
+        chains += [(c.chain, c.comment, c.lines(self._together(c))) for c in sorted(classes)]
         lines = [f'add chain {TABLE} {name} {{ comment "{text}"; }}' for name, text, _ in chains]
         lines += [f"flush chain {TABLE} {name}" for name, _, _ in chains if name in self._rules]
         for name, _, rules in chains:
@@ -221,6 +224,13 @@ class Ruleset:
         for name in stale:
             del self._rules[name]
         return lines + [f"delete chain {TABLE} {name}" for name in stale]
+
+    def _together(self, class_: Class) -> Together | None:
+        """What its policies say, where they are many and the unions of their groups are there."""
+        if not class_.is_crowd:
+            return None
+        found = together(class_.policies, self._policies, VIEWS[class_.kind].direction)
+        return found if self._groups.issuperset(found.unions) else None
 
     def _gone(self, classes: Collection[Class], policies: Collection[PolicyChain]) -> list[str]:
         gone = [c.chain for c in sorted(classes)]

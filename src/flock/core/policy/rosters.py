@@ -5,7 +5,7 @@ two pods may share an anycast address, and one of them leaving takes nothing awa
 its audience; one let go and held again between two commits has not changed at all.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -68,6 +68,7 @@ class Rosters:
     def __init__(self) -> None:
         self._rosters: dict[Audience, _Roster] = {}
         self._touched: set[Audience] = set()
+        self._unions: dict[Audience, set[Audience]] = {}  # which take in the members of a group
         self.moves = 0  # entries that came and went so far
 
     def __contains__(self, audience: Audience) -> bool:
@@ -83,11 +84,22 @@ class Rosters:
         self._touched.add(audience)
         return is_new
 
+    def unite(self, union: GroupId) -> None:
+        """Hold all members of the groups it is made of, which are held as long as it is."""
+        audience: Audience = (union, None)
+        if self.hold(audience):
+            for group in union.of:
+                self._unions.setdefault((group, None), set()).add(audience)
+                for entry, count in self._rosters[group, None].counts.items():
+                    self.add(audience, [entry] * count)
+
     def release(self, audience: Audience) -> None:
         self._rosters[audience].holders -= 1
         self._touched.add(audience)
 
-    def add(self, audience: Audience, entries: Iterable[Entry]) -> None:
+    def add(self, audience: Audience, entries: Sequence[Entry]) -> None:
+        for union in self._unions.get(audience, ()):
+            self.add(union, entries)
         roster = self._rosters[audience]
         for entry in entries:
             count = roster.counts.get(entry, 0)
@@ -96,7 +108,9 @@ class Rosters:
             self.moves += 1
             self._touched.add(audience)
 
-    def remove(self, audience: Audience, entries: Iterable[Entry]) -> None:
+    def remove(self, audience: Audience, entries: Sequence[Entry]) -> None:
+        for union in self._unions.get(audience, ()):
+            self.remove(union, entries)
         roster = self._rosters[audience]
         for entry in entries:
             count = roster.counts[entry]
@@ -117,6 +131,7 @@ class Rosters:
             roster = self._rosters[audience]
             if not roster.holders:
                 del self._rosters[audience]
+                self._part(audience[0])
                 (removed if roster.shown else untold).append(audience)
                 continue
             joined, left = roster.changes()
@@ -127,6 +142,13 @@ class Rosters:
             roster.shown = True
         self._touched.clear()
         return Settled(added, dropped, tuple(removed), tuple(untold))
+
+    def _part(self, gone: GroupId | None) -> None:
+        """If it was a union: its groups are no longer in it."""
+        for group in gone.of if gone is not None else ():
+            self._unions[group, None].discard((gone, None))
+            if not self._unions[group, None]:
+                del self._unions[group, None]
 
     def members(self) -> dict[str, Any]:
         """The fields of Compiled that say who is behind each group and named port."""

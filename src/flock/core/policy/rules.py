@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-from flock.core.policy import names
+from flock.core.policy import crowds, names
 from flock.core.policy.compiled import Address, CompiledPolicy, Direction, PolicyKey, PortRange, Rule, named_audiences
+from flock.core.policy.crowds import Together
 from flock.core.policy.dropping import ITSELF, logged_drop
 
 Kind = Literal["ingress", "egress", "ingress-replies", "egress-replies"]
@@ -50,13 +51,25 @@ class Class(NamedTuple):
         return names.class_chain(self.kind, self.policies)
 
     @property
+    def is_crowd(self) -> bool:
+        return len(self.policies) > crowds.MANY
+
+    @property
     def comment(self) -> str:
         return names.comment(names.policies_text(self.policies))
 
-    def lines(self) -> list[str]:
-        direction = VIEWS[self.kind].direction
-        jumps = [f"jump {names.policy_chain(self.kind, policy)}" for policy in self.policies]
-        return [ITSELF, *jumps, *logged_drop(names.log_prefix(direction, self.policies), f"{direction}-drops")]
+    def lines(self, together: Together | None = None) -> list[str]:
+        """`together`: what policies say that are not asked one by one."""
+        view = VIEWS[self.kind]
+        direction, asked = view.direction, self.policies if together is None else together.apart
+        shared = [line for rule in (together.rules if together else ()) for line in _multiplied(rule, view)]
+        jumps = [f"jump {names.policy_chain(self.kind, policy)}" for policy in asked]
+        return [
+            ITSELF,
+            *(f"{line} accept".lstrip() for line in shared),
+            *jumps,
+            *logged_drop(names.log_prefix(direction, self.policies), f"{direction}-drops"),
+        ]
 
 
 def policy_chains(policy: CompiledPolicy | None, kind: Kind, key: PolicyKey) -> dict[str, list[str]]:
@@ -70,10 +83,15 @@ def policy_chains(policy: CompiledPolicy | None, kind: Kind, key: PolicyKey) -> 
             found[f"{chain}/{position}"] = [f"{port} accept {comment}" for port in ports]
             found[chain] += [f"{peer} jump {chain}/{position} {comment}" for peer in peers]
         else:
-            both = (" ".join(filter(None, (peer, port))) for peer in peers for port in ports)
-            found[chain] += [f"{match} accept {comment}".lstrip() for match in both]
+            found[chain] += [f"{match} accept {comment}".lstrip() for match in _multiplied(rule, view)]
         found[chain] += [f"{match} accept {comment}" for match in _named_destinations(rule, view)]
     return found
+
+
+def _multiplied(rule: Rule, view: View) -> Iterator[str]:
+    for peer in _peers(rule, view.peer):
+        for port in _port_matches(rule, view):
+            yield " ".join(filter(None, (peer, port)))
 
 
 def _port_matches(rule: Rule, view: View) -> Iterator[str]:
