@@ -66,6 +66,17 @@ def test_classes_of_different_policies_have_different_names(
     assert names.class_chain("ingress", one) != names.class_chain("ingress", other)
 
 
+def test_of_many_policies_as_many_are_named_as_there_is_room_for_and_the_others_are_counted() -> None:
+    policies = tuple(("shop", f"allow-from-team-{number}") for number in range(1000))
+    named = ",".join(f"shop/allow-from-team-{number}" for number in range(4))
+    assert names.log_prefix("ingress", policies) == f"flock ingress {named} and 996 more"
+    assert names.log_prefix("egress", policies[:2]) == "flock egress shop/allow-from-team-0,shop/allow-from-team-1"
+    assert names.log_prefix("egress", ()) == "flock egress undecided"
+    long = names.log_prefix("egress", (("a", LONG), *policies))
+    assert len(long) <= names.LONGEST_PREFIX
+    assert long.endswith(" and 1000 more")
+
+
 def test_sets_of_different_selectors_have_different_names() -> None:
     groups = [GroupId("a", "", "b"), GroupId("", "a", "b"), GroupId("a", "b", ""), GroupId("a\0", "b", "")]
     assert len({names.group_set(group, 6) for group in groups}) == len(groups)

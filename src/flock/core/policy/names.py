@@ -37,8 +37,14 @@ def comment(text: str) -> str:
     return shorten(_FOREIGN_IN_TEXT.sub("'", text), LONGEST_COMMENT)
 
 
-def policies_text(policies: tuple[PolicyKey, ...]) -> str:
-    return ",".join(f"{namespace}/{name}" for namespace, name in policies) or "undecided"
+def policies_text(policies: tuple[PolicyKey, ...], longest: int) -> str:
+    """As many as there is room for, and how many more there are."""
+    told = _FOREIGN_IN_TEXT.sub("'", ",".join(map("/".join, policies))) or "undecided"
+    if len(told) <= longest or "," not in told:
+        return shorten(told, longest)
+    room = longest - len(f" and {len(policies)} more")
+    kept = told[: told.rfind(",", 0, room + 1)] if "," in told[: room + 1] else shorten(told.split(",")[0], room)
+    return f"{kept} and {len(policies) - kept.count(',') - 1} more"
 
 
 def policy_chain(kind: str, policy: PolicyKey) -> str:
@@ -54,7 +60,8 @@ def class_chain(kind: str, policies: tuple[PolicyKey, ...]) -> str:
 
 
 def log_prefix(kind: str, policies: tuple[PolicyKey, ...]) -> str:
-    return shorten(_FOREIGN_IN_TEXT.sub("'", f"flock {kind} {policies_text(policies)}"), LONGEST_PREFIX)
+    prefix = f"flock {kind} "
+    return prefix + policies_text(policies, LONGEST_PREFIX - len(prefix))
 
 
 def group_set(group: GroupId, version: int) -> str:

@@ -56,7 +56,7 @@ class Class(NamedTuple):
 
     @property
     def comment(self) -> str:
-        return names.comment(names.policies_text(self.policies))
+        return names.policies_text(self.policies, names.LONGEST_COMMENT)
 
     def lines(self, together: Together | None = None) -> list[str]:
         """`together`: what policies say that are not asked one by one."""
