@@ -46,8 +46,8 @@ demo: build
 
 lint: build
 	@echo "ruff, mypy --strict, layers"
-	@.venv/bin/ruff check src tests e2e bench demo
-	@.venv/bin/ruff format --check -q src tests e2e bench demo
+	@.venv/bin/ruff check src scripts tests e2e bench demo
+	@.venv/bin/ruff format --check -q src scripts tests e2e bench demo
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-cache | tail -n 2
 

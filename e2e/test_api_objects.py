@@ -18,12 +18,12 @@ from flock.edge.kube.client import ApiError, KubeClient
 from flock.edge.kube.writer import BURST, KubeWriter
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "deploy"))
+sys.path[:0] = [str(ROOT / "tests" / "deploy"), str(ROOT / "scripts")]
 
 from configs import CONTAINERS, FULL, SCALARS, node_config, paths, put, without  # noqa: E402
 from structural import complaints  # noqa: E402
 
-from flock.core.crd import definitions  # noqa: E402
+from crd.definitions import definitions  # noqa: E402
 
 SCHEMA = definitions()["nodeconfigs.yaml"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 PATH = "/apis/flock.fritzlab.net/v1alpha1/nodeconfigs"

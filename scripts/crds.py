@@ -1,15 +1,16 @@
-"""Write deploy/crds from src/flock/core/crd, for people and for the Helm chart: `.venv/bin/python scripts/crds.py`."""
+"""Write deploy/crds from what NodeConfigs are declared to be, for people and for the Helm chart:
+`.venv/bin/python scripts/crds.py`."""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from flock.core.crd import definitions
+from crd.definitions import definitions
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 DIRECTORIES = (DEPLOY / "crds", DEPLOY / "helm" / "flock" / "crds")
-HEADER = "# Made by scripts/crds.py from src/flock/core/crd; change it there.\n"
+HEADER = "# Made by scripts/crds.py from src/flock/core/nodeconfig/shape.py; change it there.\n"
 
 
 class _Dumper(yaml.SafeDumper):

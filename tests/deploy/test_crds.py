@@ -11,18 +11,19 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flock.core.crd import definitions
-from flock.core.crd.patterns import IPV4, IPV6, between, duration, whole
 from flock.core.nodeconfig import NodeConfigError, parse_node_config
 from flock.core.nodeconfig import values as v
 
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import crds  # noqa: E402
 from configs import CONTAINERS, FULL, SCALARS, at, node_config, paths, put, without  # noqa: E402
 from near import near  # noqa: E402
 from structural import complaints  # noqa: E402
+
+import crds  # noqa: E402
+from crd.definitions import definitions  # noqa: E402
+from crd.patterns import IPV4, IPV6, between, duration, whole  # noqa: E402
 
 SCHEMA = definitions()["nodeconfigs.yaml"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 

@@ -62,16 +62,13 @@ def _found(arguments: argparse.Namespace) -> dict[str, Any]:
     asked = arguments.kubeconfig or arguments.manifests
     if asked and not arguments.node:
         raise Refused("say which NODE: only the agent knows by itself where it is")
-    try:
-        if arguments.manifests:
-            return asyncio.run(_from_manifests(arguments.manifests, arguments.node))
-        if arguments.kubeconfig:
-            return asyncio.run(_from_api(arguments.kubeconfig, arguments.node))
-        if not arguments.node:
-            return dict(ask(arguments.run_dir, "config"))
-        return _of_node(arguments.run_dir, arguments.node)
-    except FlockError as error:
-        raise Refused(error.msg) from None
+    if arguments.manifests:
+        return asyncio.run(_from_manifests(arguments.manifests, arguments.node))
+    if arguments.kubeconfig:
+        return asyncio.run(_from_api(arguments.kubeconfig, arguments.node))
+    if not arguments.node:
+        return dict(ask(arguments.run_dir, "config"))
+    return _of_node(arguments.run_dir, arguments.node)
 
 
 def _of_node(run_dir: Path, node: str) -> dict[str, Any]:

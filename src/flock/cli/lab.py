@@ -40,7 +40,7 @@ def add_commands(subparsers: Any) -> None:
 
     def verb(name: str, run: Verb, text: str, *, of: Any = verbs) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = of.add_parser(name, help=text, description=text, parents=[where])
-        parser.set_defaults(run=lambda arguments: _reported(run, arguments))
+        parser.set_defaults(run=run)
         return parser
 
     _add_up(verb("up", _up, "build and start nodes, routers and a client"))
@@ -198,13 +198,3 @@ def _pair(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key, value
-
-
-def _reported(run: Verb, arguments: Arguments) -> int:
-    try:
-        return run(arguments)
-    except FlockError as error:
-        print(f"flockctl lab: {error.msg}", file=sys.stderr)
-        if error.details:
-            print(error.details, file=sys.stderr)
-        return 1

@@ -14,7 +14,8 @@ from typing import Any
 
 from flock import __version__
 from flock.cli import config, lab, policy
-from flock.cli.answers import Shown, show, show_happened
+from flock.cli.answers import NO, Shown, show, show_happened
+from flock.core.errors import FlockError
 from flock.core.tables import table
 from flock.edge.rpc_client import AgentError
 
@@ -26,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except AgentError as error:
         print(f"flockctl: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except FlockError as error:
+        print(f"flockctl: {error.msg}", *filter(None, [error.details]), sep="\n", file=sys.stderr)
+        sys.exit(NO)
     except BrokenPipeError:
         sys.exit(0)
 

@@ -1,7 +1,7 @@
 """The structs of a NodeConfig: every field stated once, with what is taken for it, its default, and what it is for.
 
 An annotation says how the field is read (`values`) and what people are told of it; its encoded name is its YAML name.
-The reader (`parse`) and the schema for API servers (`flock.core.crd`) are both made from this.  Addresses are
+The reader (`parse`) and the schema for API servers (`scripts/crd`) are both made from this.  Addresses are
 `ipaddress` objects, times are whole seconds but for BFD's interval, which is in milliseconds, and all is frozen.
 """
 

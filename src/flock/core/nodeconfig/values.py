@@ -50,10 +50,12 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-class Integer(msgspec.Struct, frozen=True):
+class Bounded(msgspec.Struct, frozen=True):
     low: int
     high: int
 
+
+class Integer(Bounded, frozen=True):
     def __call__(self, value: Any) -> int:
         value = _whole(value)
         if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
@@ -90,10 +92,7 @@ def _milliseconds(value: Any) -> int:
     return int(found[1]) * _MILLISECONDS[found[2]]
 
 
-class Milliseconds(msgspec.Struct, frozen=True):
-    low: int
-    high: int
-
+class Milliseconds(Bounded, frozen=True):
     def __call__(self, value: Any) -> int:
         duration = _milliseconds(value)
         if not self.low <= duration <= self.high:
@@ -101,10 +100,7 @@ class Milliseconds(msgspec.Struct, frozen=True):
         return duration
 
 
-class Seconds(msgspec.Struct, frozen=True):
-    low: int
-    high: int
-
+class Seconds(Bounded, frozen=True):
     def __call__(self, value: Any) -> int:
         duration, rest = divmod(_milliseconds(value), 1000)
         if rest or not self.low <= duration <= self.high:

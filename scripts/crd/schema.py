@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from flock.core.crd import patterns as p
+from crd import patterns as p
 from flock.core.nodeconfig import shape as s
 from flock.core.nodeconfig import values as v
 from flock.core.selectors import OPERATORS, LabelSelector

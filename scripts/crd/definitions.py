@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flock.core.crd.schema import Schema, label_selector, spec
+from crd.schema import Schema, label_selector, spec
 from flock.core.model import PREFIX
 
 VERSION = "v1alpha1"
