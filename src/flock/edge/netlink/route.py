@@ -23,6 +23,7 @@ _SWITCHES = dict.fromkeys(_ON, 1) | dict.fromkeys(_OFF, 0)
 _HOST_SIDE_SWITCHES = w.nested(
     w.AF_INET, w.nested(w.IFLA_INET_CONF, *(w.attr(which, w.u32(to)) for which, to in _SWITCHES.items()))
 )
+_NO_STATISTICS = w.attr(w.IFLA_EXT_MASK, w.u32(w.RTEXT_FILTER_SKIP_STATS))
 _NO_GENERATED_ADDRESS = w.nested(w.AF_INET6, w.attr(w.IFLA_INET6_ADDR_GEN_MODE, bytes([w.ADDR_GEN_MODE_NONE])))
 
 
@@ -109,19 +110,14 @@ def delete_group(group: int) -> Request:
     return Request("delete links by group", w.RTM_DELLINK, 0, _link_body(0, w.attr(w.IFLA_GROUP, w.u32(group))))
 
 
-def get_link(name: str) -> Request:
-    body = _link_body(0, w.text(w.IFLA_IFNAME, name), w.attr(w.IFLA_EXT_MASK, w.u32(w.RTEXT_FILTER_SKIP_STATS)))
-    return Request(f"look up link {name}", w.RTM_GETLINK, 0, body)
-
-
-def get_link_by_index(index: int) -> Request:
-    body = _link_body(index, w.attr(w.IFLA_EXT_MASK, w.u32(w.RTEXT_FILTER_SKIP_STATS)))
-    return Request(f"look up link {index}", w.RTM_GETLINK, 0, body)
+def get_link(which: str | int) -> Request:
+    """By its name, or by its index."""
+    body = _link_body(0, w.text(w.IFLA_IFNAME, which)) if isinstance(which, str) else _link_body(which)
+    return Request(f"look up link {which}", w.RTM_GETLINK, 0, body + _NO_STATISTICS)
 
 
 def dump_links() -> Request:
-    body = _link_body(0, w.attr(w.IFLA_EXT_MASK, w.u32(w.RTEXT_FILTER_SKIP_STATS)))
-    return Request("list links", w.RTM_GETLINK, w.NLM_F_ROOT_MATCH, body)
+    return Request("list links", w.RTM_GETLINK, w.NLM_F_ROOT_MATCH, _link_body(0) + _NO_STATISTICS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 from flock.core.errors import KernelRefused
 from flock.core.faults import Point, faults
 from flock.edge.netlink import wire as w
-from flock.edge.netlink.route import Link, Request, get_link, get_link_by_index
+from flock.edge.netlink.route import Link, Request, get_link
 
 NETLINK_NETFILTER = 12
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK = 270, 10, 11, 12
@@ -161,10 +161,8 @@ class Netlink(NetlinkSocket):
         return Link.decode(body)
 
     def link(self, name_or_index: str | int) -> Link | None:
-        by_name = isinstance(name_or_index, str)
-        request = get_link(name_or_index) if by_name else get_link_by_index(name_or_index)  # type: ignore[arg-type]
         try:
-            return Link.decode(self.get(request))
+            return Link.decode(self.get(get_link(name_or_index)))
         except KernelRefused as error:
             if error.errno == errno.ENODEV:
                 return None
