@@ -212,10 +212,11 @@ class Healer(Reconciler):
     # --- events ---
 
     def _on_event(self, event: Event) -> None:
-        if event.link is not None and is_host_interface(event.link.name):
+        if event.kind == w.RTM_NEWLINK and event.index not in self._pod_links and is_host_interface(event.name):
             self._pod_links.add(event.index)
         if self._attached.interface_at(event.index) is not None:
-            as_it_should_be = event.link is not None and event.link.up and event.link.mac == HOST_MAC
+            link = event.link
+            as_it_should_be = link is not None and link.up and link.mac == HOST_MAC
             if not as_it_should_be and event.kind != w.RTM_NEWADDR:
                 self.trigger()
         elif event.index in self._pod_links:

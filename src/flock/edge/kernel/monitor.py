@@ -19,20 +19,31 @@ RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE = 0x10, 0x40
 RTMGRP_IPV6_IFADDR, RTMGRP_IPV6_ROUTE = 0x100, 0x400
 GROUPS = RTMGRP_LINK | RTMGRP_NEIGH | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
 WANTED = (w.RTM_NEWLINK, w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELROUTE, w.RTM_DELNEIGH)
+LINK_HEADER = 16  # bytes before a link's attributes
 BUFFER = 4 << 20  # a burst of 1000 DELs fits; an overrun only means that everything is looked at
 
 
 class Event:
-    """What changed: a message type and the link it concerns; `link` is decoded for RTM_NEWLINK alone, and
-    `protocol` is a deleted route's."""
+    """What changed: a message type and the link it concerns; `protocol` is a deleted route's.  Of a link, what is asked
+    for is looked up then: an ADD is half a dozen events that concern nobody."""
 
-    __slots__ = ("index", "kind", "link", "protocol")
+    __slots__ = ("_body", "index", "kind", "protocol")
 
-    def __init__(self, kind: int, index: int, link: Link | None = None, protocol: int = 0) -> None:
+    def __init__(self, kind: int, index: int, *, protocol: int = 0, body: bytes = b"") -> None:
         self.kind = kind
         self.index = index
-        self.link = link
         self.protocol = protocol
+        self._body = body
+
+    @property
+    def name(self) -> str:
+        """Of a link that is there, else empty."""
+        return w.as_text(w.find(self._body, LINK_HEADER, w.IFLA_IFNAME)) if self._body else ""
+
+    @property
+    def link(self) -> Link | None:
+        """The same, all of it."""
+        return Link.decode(self._body) if self._body else None
 
 
 class Monitor(Listener):
@@ -65,11 +76,8 @@ class Monitor(Listener):
 
 
 def _decode(kind: int, body: bytes) -> Event | None:
-    if kind == w.RTM_NEWLINK:
-        link = Link.decode(body)
-        return Event(kind, link.index, link)
-    if kind in (w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELNEIGH):
-        return Event(kind, struct.unpack_from("=i", body, 4)[0])
+    if kind in (w.RTM_NEWLINK, w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELNEIGH):
+        return Event(kind, struct.unpack_from("=i", body, 4)[0], body=body if kind == w.RTM_NEWLINK else b"")
     if kind == w.RTM_DELROUTE:
         oif = w.attrs(body, 12).get(w.RTA_OIF)
         return Event(kind, w.as_u32(oif) if oif else 0, protocol=body[5])

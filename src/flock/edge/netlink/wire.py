@@ -109,6 +109,19 @@ def attrs(data: bytes, offset: int = 0) -> Attrs:
     return found
 
 
+def find(data: bytes, offset: int, wanted: int) -> bytes:
+    """One attribute of top level, empty if it is not there; what follows it is not looked at."""
+    end = len(data)
+    while offset + 4 <= end:
+        size, kind = _ATTR.unpack_from(data, offset)
+        if size < 4:
+            break
+        if kind == wanted:
+            return data[offset + 4 : offset + size]
+        offset += size + 3 & ~3
+    return b""
+
+
 def items(data: bytes) -> list[bytes]:
     """The items of a list: attributes of one type."""
     found, offset = [], 0
