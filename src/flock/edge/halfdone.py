@@ -6,6 +6,7 @@ much as half an ADD.
 """
 
 import contextlib
+import errno
 import ipaddress
 import os
 from pathlib import Path
@@ -24,6 +25,7 @@ _decoder = msgspec.json.Decoder(Allocation)
 class HalfDone:
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)
+        self._there: set[str] = set()  # paths of notes
 
     def load(self) -> dict[str, Allocation]:
         """What an earlier life left.  A note that cannot be read was never finished, so its work was not begun."""
@@ -38,6 +40,7 @@ class HalfDone:
             allocation = None if name.endswith(NEW) else _read(path)
             if allocation is not None:
                 found[allocation.container_id] = allocation
+                self._there.add(path)
             else:
                 _remove_quietly(path)
         return found
@@ -45,21 +48,29 @@ class HalfDone:
     def set(self, allocation: Allocation) -> None:
         """Whatever dies when, the note is there in full, or the one before it is.  StoreFailure if it fails."""
         path = self._path(allocation.container_id)
+        replaces = path in self._there  # else half of one is as good as none: nothing was begun
+        written = path + NEW if replaces else path
         try:
-            fd = os.open(path + NEW, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            note = msgspec.json.encode(allocation)
+            fd = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                os.write(fd, msgspec.json.encode(allocation))
+                if os.write(fd, note) != len(note):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(fd)
-            os.rename(path + NEW, path)  # noqa: PTH104
+            if replaces:
+                os.rename(written, path)  # noqa: PTH104
+            self._there.add(path)
         except OSError as error:
-            _remove_quietly(path + NEW)
+            _remove_quietly(written)
             raise StoreFailure(f"cannot note half-done work in {self._directory}: {error.strerror}") from None
         except UnicodeEncodeError as error:
             raise StoreFailure(f"container {allocation.container_id!a} cannot be recorded: {error}") from None
 
     def clear(self, container_id: str) -> None:
-        _remove_quietly(self._path(container_id))
+        path = self._path(container_id)
+        _remove_quietly(path)
+        self._there.discard(path)
 
     def _path(self, container_id: str) -> str:
         """Container ids may be longer than a file name can be."""

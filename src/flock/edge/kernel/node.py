@@ -9,7 +9,7 @@ from pathlib import Path
 from flock.core.errors import KernelRefused
 from flock.core.facts import HostAddress, NodeFacts
 from flock.core.naming import is_host_interface
-from flock.edge.kernel.podlink import write_switch
+from flock.edge.kernel.switches import write_switch
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink

@@ -13,7 +13,6 @@ address detection, no resolution.
 
 import errno
 import ipaddress
-import os
 import random
 import socket
 from collections.abc import Callable, Collection
@@ -36,6 +35,7 @@ from flock.core.naming import (
 )
 from flock.edge.kernel import carrier
 from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
+from flock.edge.kernel.switches import correct_switch, write_switch
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
@@ -175,7 +175,7 @@ class PodLinks:
             for interface in (ifname, "lo"):
                 write_switch(f"{conf}/{interface}/disable_ipv6", "0")
         if peer.accepts_ra:
-            write_switch(f"{conf}/{ifname}/accept_ra", "0")
+            correct_switch(f"{conf}/{ifname}/accept_ra", "0")
 
     def is_intact(self, allocation: Allocation, netns: str) -> bool:
         """Is the link there, and is `netns` the namespace it leads to?  Raises if `netns` is no namespace."""
@@ -321,21 +321,3 @@ def prepare_host_side(sysctl: Path, name: str, *, ipv6: bool) -> None:
     if ipv6:
         write_switch(f"{conf}/disable_ipv6", "0")
         write_switch(f"{conf}/forwarding", "1")
-
-
-def write_switch(path: str, value: str) -> None:
-    """Write a sysctl unless it has that value already: reading may be all we may do."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if os.read(fd, 16).strip() == value.encode():
-                return
-        finally:
-            os.close(fd)
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, value.encode())
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise KernelRefused(f"cannot set {path} to {value}: {error.strerror}", errno=error.errno or 0) from None

@@ -1,0 +1,35 @@
+"""Switches of the kernel (sysctl), as files."""
+
+import os
+
+from flock.core.errors import KernelRefused
+
+
+def write_switch(path: str, value: str) -> None:
+    """Write a sysctl unless it has that value already: reading may be all we may do."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if os.read(fd, 16).strip() == value.encode():
+                return
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise _not_set(path, value, error) from None
+    correct_switch(path, value)
+
+
+def correct_switch(path: str, value: str) -> None:
+    """Write a sysctl that is known to have another value."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, value.encode())
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise _not_set(path, value, error) from None
+
+
+def _not_set(path: str, value: str, error: OSError) -> KernelRefused:
+    return KernelRefused(f"cannot set {path} to {value}: {error.strerror}", errno=error.errno or 0)
