@@ -50,6 +50,8 @@ AF_UNSPEC, AF_INET, AF_INET6 = 0, 2, 10
 _HEADER = struct.Struct("=IHHII")
 _ATTR = struct.Struct("=HH")
 _U32 = struct.Struct("=I")
+_pack_attr = _ATTR.pack
+_PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")  # up to four bytes, by what is over
 HEADER_SIZE = _HEADER.size
 
 Attrs = dict[int, bytes]
@@ -64,8 +66,9 @@ def as_u32(data: bytes) -> int:
 
 
 def attr(kind: int, payload: bytes) -> bytes:
+    """The innermost of all loops: an ADD has two hundred."""
     size = 4 + len(payload)
-    return _ATTR.pack(size, kind) + payload + bytes(-size & 3)
+    return _pack_attr(size, kind) + payload + _PADDING[size & 3]
 
 
 def nested(kind: int, *children: bytes) -> bytes:

@@ -179,8 +179,7 @@ def _unbind(binding: Binding) -> Iterator[Request]:
 
 
 def _mark_expressions(kept: Mark, written: Mark) -> Iterator[bytes]:
-    mark = w.attr(CT_KEY, struct.pack(">I", CT_MARK))
-    load, store = (_expression("ct", w.attr(which, REGISTER), mark) for which in (CT_DREG, CT_SREG))
+    load, store = _ct_mark(CT_DREG), _ct_mark(CT_SREG)
     yield load
     yield _bitwise(mask=kept ^ 0xFFFFFFFF, xor=0)
     yield _expression(
@@ -191,6 +190,12 @@ def _mark_expressions(kept: Mark, written: Mark) -> Iterator[bytes]:
     yield store
 
 
+@lru_cache
+def _ct_mark(register: int) -> bytes:
+    return _expression("ct", w.attr(register, REGISTER), w.attr(CT_KEY, struct.pack(">I", CT_MARK)))
+
+
+@lru_cache(maxsize=16)  # half of them are the same for all pods
 def _bitwise(*, mask: int, xor: int) -> bytes:
     return _expression(
         "bitwise",
