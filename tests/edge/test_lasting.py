@@ -44,7 +44,7 @@ async def test_a_mistake_while_the_state_file_is_written_fails_its_callers_and_n
 ) -> None:
     with opened(tmp_path) as store:
         with monkeypatch.context() as broken:
-            broken.setattr(store, "_encode", lambda *_: 1 / 0)
+            broken.setattr(store._disk, "commit", lambda *_, **__: 1 / 0)
             with pytest.raises(StoreFailure):
                 await store.put(entry("a"))
         await store.put(entry("b"))
