@@ -366,7 +366,8 @@ def _selected(obj: Object, query: dict[str, str]) -> bool:
         if labels.get(label) != value:
             return False
     field, _, wanted = query.get("fieldSelector", "").partition("=")
+    field, is_other = field.rstrip("!"), field.endswith("!")
     value: Any = obj
     for part in field.split(".") if field else ():
         value = value.get(part) if isinstance(value, dict) else None
-    return not field or value == wanted
+    return not field or (value == wanted) != is_other

@@ -49,7 +49,7 @@ def isolates(cluster: Clustered) -> bool:
 def test_nothing_is_asked_about_pods_that_no_policy_of_a_pod_here_means(cluster: Clustered) -> None:
     cluster.start()
     assert not cluster.api.asked(THEIRS) and not is_let_in(cluster)
-    assert not [path for path in cluster.api.asked("/api/v1/pods?") if "fieldSelector" not in path]
+    assert not [path for path in cluster.api.asked("/api/v1/pods?") if "nodeName%3D" not in path]
 
 
 def test_the_first_pod_that_needs_them_comes_up_with_its_peers_in_force(cluster: Clustered) -> None:

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_kube_feeder import problems, started, until
+from feeding import NODE, problems, started, until
 
 from apiserver import ApiServer
-from flock.core.kinds import ALL, CLUSTER_PODS, Extent
+from flock.core.kinds import ALL, CLUSTER_PODS, PODS, Extent
 from flock.edge.cache import Cache, Reader
 from flock.edge.kube import following, reflector
 
 SHOP, BANK, DNS = Extent("shop"), Extent("bank"), Extent(labels="k8s-app=kube-dns")
+OWN, ELSEWHERE = "nodeName%3D", "fieldSelector=spec.nodeName%21%3D"  # as a query puts it
 Story = Callable[[Cache, Reader], Awaitable[None]]
 
 
@@ -65,7 +66,7 @@ def followed(known: Cache) -> set[str]:
 
 
 def lists(server: ApiServer, path: str) -> list[str]:
-    return [asked for asked in server.asked(path) if "watch=true" not in asked and "fieldSelector" not in asked]
+    return [asked for asked in server.asked(path) if "watch=true" not in asked and OWN not in asked]
 
 
 def test_nothing_is_asked_for_that_nobody_needs(server: ApiServer, tmp_path: Path) -> None:
@@ -85,6 +86,19 @@ def test_of_a_needed_namespace_all_pods_are_known_and_of_others_none(server: Api
         server.delete("Pod", "a", "shop")
         await until(lambda: pods(known) == {"shop/b"}, "the deletion")
         assert not lists(server, "/api/v1/pods?") and not server.asked("/api/v1/namespaces/bank/pods")
+
+    play(server, tmp_path, story)
+
+
+def test_pods_of_this_node_are_not_told_a_second_time(server: ApiServer, tmp_path: Path) -> None:
+    async def story(known: Cache, reader: Reader) -> None:
+        await need(known, SHOP)
+        reader.changes()
+        server.put({**pod("b", "shop"), "spec": {}})
+        await until(lambda: pods(known) == {"shop/a", "shop/b"}, "one that is on no node yet")
+        server.put({**pod("b", "shop"), "spec": {"nodeName": NODE}})
+        await until(lambda: ("shop", "b") in known.table(PODS), "it to be here")
+        await until(lambda: pods(known) == {"shop/a"}, "and nowhere else")
 
     play(server, tmp_path, story)
 
@@ -135,7 +149,7 @@ def test_nothing_is_let_go_of_before_all_that_is_needed_is_listed(server: ApiSer
     async def story(known: Cache, reader: Reader) -> None:
         await need(known, SHOP, BANK)
         reader.changes()
-        server.errors["/api/v1/pods?limit"] = 503
+        server.errors[f"/api/v1/pods?{ELSEWHERE}"] = 503
         known.need(CLUSTER_PODS, [ALL])
         await until(lambda: "503" in problems(known), "the trouble")
         await asyncio.sleep(3 * following.LINGER)

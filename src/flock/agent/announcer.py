@@ -68,13 +68,28 @@ class Announcer(Reconciler):
         self._rights: Rights | None = None
         self._refused: dict[str, str] = {}  # interfaces the kernel takes no next hop on, with the reason
         self._made: dict[str, tuple[Via, ...]] = {}  # what the last run put into the kernel
+        self._done: Any = None  # what the last run was for, if nothing of it is left to do
+        self._objects_only = False  # all that was heard of since
         self.announced: frozenset[str] = frozenset()
+
+    def trigger(self) -> None:
+        """The kernel may have changed, too."""
+        self._objects_only = False
+        super().trigger()
+
+    def consider(self) -> None:
+        """Objects changed: most say nothing about who may announce what, and then the kernel is not looked at."""
+        super().trigger()
 
     async def _reconcile(self) -> str:
         """What one pod cannot have keeps no other waiting."""
         all_claims = self.claims()
         wanted, going = desired(all_claims), self._still_leaving(leaving(all_claims))
-        indexes = self._attached.links
+        indexes, objects_only, self._objects_only = self._attached.links, self._objects_only, True
+        asked = wanted, going, {via: indexes.get(via.interface) for vias in wanted.values() for via in vias}
+        if objects_only and asked == self._done and not self._withdrawn:
+            return ""
+        self._done = None
         now = time.monotonic()
 
         def lingers(address: bytes) -> bool:
@@ -89,6 +104,7 @@ class Announcer(Reconciler):
         )
         self._note(changes)
         self._remember_withdrawn(changes.withdrawn, now)
+        self._done = None if changes.refused else asked
         return "; ".join(f"{name}: {reason}" for name, reason in sorted(changes.refused.items()))
 
     def _note(self, changes: Changes) -> None:

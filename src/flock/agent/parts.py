@@ -139,7 +139,7 @@ def assemble(settings: Settings, *, readiness: Readiness, cache: Cache, feeder: 
     parts.attached.subscribe(settled)
     cache.subscribe(configured.take_in, of=(NODES, NODE_CONFIGS, TEMPLATES))
     cache.subscribe(parts.departure.trigger, of=(NODES,))
-    cache.subscribe(announcer.trigger, of=(PODS, NAMESPACES, NODES))
+    cache.subscribe(announcer.consider, of=(PODS, NAMESPACES, NODES))
     cache.subscribe(parts.policies.trigger, of=(NAMESPACES, POLICIES, PODS, CLUSTER_PODS))
     configured.subscribe(spare_granted)
     triggers: tuple[tuple[Telling, tuple[Reconciler, ...]], ...] = (

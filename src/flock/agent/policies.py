@@ -74,6 +74,7 @@ class Policies(Reconciler):
         self.disturbed = False  # somebody else changed what is in the kernel; it is being made anew
         self.transactions = 0
         self.counted: observe.Counted | None = None  # packets that were dropped
+        self._counted_at = NEVER
         self._pods = cache.table(PODS)
         self._requires_pods = requires_pods
         self._attached = attached
@@ -180,7 +181,8 @@ class Policies(Reconciler):
             except FlockError:  # nothing is out of force for that; the next run looks again
                 self._looked = NEVER
         await self._in_force()
-        await self._count()
+        if time.monotonic() - self._counted_at >= COUNT_EVERY:
+            await self._count()
         self._refusals.tell(self.problems_here())
         return self.problem  # of another transaction meanwhile
 
@@ -275,6 +277,7 @@ class Policies(Reconciler):
         assert self._nft is not None
         with contextlib.suppress(FlockError):
             self.counted = await self._nft.ask(observe.dropped)
+            self._counted_at = time.monotonic()
 
     async def _compare(self) -> None:
         assert self._rules is not None and self._nft is not None

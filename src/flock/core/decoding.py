@@ -71,8 +71,11 @@ def decode_identity(raw: bytes) -> Identity:
 
 
 def decode_pod(raw: bytes) -> Pod:
+    """Of its conditions only the one that is read: what else a kubelet reports, again and again, is no change."""
     pod = decode(raw, Pod)
-    return msgspec.structs.replace(pod, metadata=_trimmed(pod.metadata))
+    ready = tuple(condition for condition in pod.status.conditions or () if condition.type == "Ready")
+    status = msgspec.structs.replace(pod.status, conditions=ready or None)
+    return Pod(_trimmed(pod.metadata), pod.spec, status)
 
 
 def decode_cluster_pod(raw: bytes) -> Pod:

@@ -99,13 +99,15 @@ TEMPLATES = Kind[Raw]("NodeConfigTemplate", OWN_GROUP, "nodeconfigtemplates", na
 POLICIES = Kind[Raw](
     "NetworkPolicy", POLICY_GROUP, "networkpolicies", namespaced=True, decode=decode_policy, judged=True
 )
-# Only policies mean pods of other nodes, and not all of them.  Manifests tell all pods as `PODS`.
+# Only policies mean pods of other nodes, and not all of them.  Those of this node are told once, as `PODS`; manifests
+# tell all pods so.
 CLUSTER_PODS = Kind[Pod](
     "ClusterPod",
     "v1",
     "pods",
     of="Pod",
     namespaced=True,
+    selector="spec.nodeName!={node}",
     decode=decode_cluster_pod,
     shape=None,
     partial=True,

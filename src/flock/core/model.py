@@ -90,7 +90,6 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
     deletion_timestamp: str | None = None
-    resource_version: str = ""
 
 
 class ContainerPort(msgspec.Struct, frozen=True, gc=False, rename="camel"):

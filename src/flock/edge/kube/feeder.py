@@ -48,7 +48,7 @@ class KubeFeeder:
         self._namespace = namespace
         self._reflectors: WeakSet[Reflector] = WeakSet()
         self._followings = [Following(cache, kind, self._reflector) for kind in cache.kinds if kind.partial]
-        self._last_known = LastKnown(state_dir, cache, {f.kind.name: f.recall for f in self._followings})
+        self._last_known = LastKnown(state_dir, cache, self._followings)
 
     async def start(self) -> None:
         for kind in self._cache.kinds:

@@ -56,6 +56,12 @@ class Following:
                 self._memory.put(key, "", value)
         self._cache.listed(self.kind)
 
+    def doubt(self) -> None:
+        """The server is back: what it tells of policies may need others than an earlier life did."""
+        if self._memory is not None and ALL not in self._listed:
+            self._cache.unlisted(self.kind, ALL)
+        self._changed.set()
+
     def _adapt(self, group: asyncio.TaskGroup) -> None:
         needed, now = set(self._cache.needed(self.kind)), time.monotonic()
         self._idle = {extent: self._idle.get(extent, now) for extent in self._parts if extent not in needed}

@@ -5,7 +5,7 @@ Written some seconds after a change, never in the way of anything; read only if 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import msgspec
 from flock.core.errors import FlockError
 from flock.core.kinds import NODE_CONFIGS, TEMPLATES, Key, Kind
 from flock.edge.cache import Cache, Problem
+from flock.edge.kube.following import Following
 from flock.edge.placing import place
 
 log = logging.getLogger("memory")
@@ -35,10 +36,10 @@ class _Remembered(msgspec.Struct, frozen=True):
 
 
 class LastKnown:
-    """`recalls`: who takes what was known of a partial kind."""
+    """`followings`: who takes what was known of partial kinds."""
 
-    def __init__(self, directory: Path, cache: Cache, recalls: Mapping[str, Callable[[Objects], None]]) -> None:
-        self._recalls = recalls
+    def __init__(self, directory: Path, cache: Cache, followings: Sequence[Following]) -> None:
+        self._followings = followings
         self._path = directory / FILE
         self._cache = cache
         self._recalled: set[str] = set()  # kinds that are known from an earlier life alone
@@ -64,19 +65,21 @@ class LastKnown:
         self._recalled.discard(kind.name)
         if not self._recalled:
             self._cache.complain(self)
+            for following in self._followings:
+                following.doubt()
 
     def _recall(self, known: Mapping[str, Objects]) -> None:
         """Go on with what was known before; the first list of each kind, whenever it succeeds, corrects it."""
         if not known.get(NODE_CONFIGS.name) and not known.get(TEMPLATES.name):
             return
         for kind in self._cache.kinds:
-            if kind.partial:
-                self._recalls[kind.name](known.get(kind.name, {}))
-            elif not self._cache.is_listed(kind):
+            if not kind.partial and not self._cache.is_listed(kind):
                 for key, value in known.get(kind.name, {}).items():
                     self._cache.put(kind, key, value)
                 self._recalled.add(kind.name)
                 self._cache.listed(kind)
+        for following in self._followings:
+            following.recall(known.get(following.kind.name, {}))
         if self._recalled:
             self._cache.complain(self, AWAY)
 
