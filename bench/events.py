@@ -14,7 +14,7 @@ from pathlib import Path
 
 from flock.edge.kernel.netns import inside, open_netns, own_netns
 from flock.edge.netlink import wire as w
-from flock.edge.nft.batch import NEWGEN, SUBSYSTEM
+from flock.edge.nft.batch import DELSETELEM, ELEMENTS_SET, NEWGEN, NEWSETELEM, SUBSYSTEM
 from launching import BenchError
 
 RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_ROUTE = 0x40, 0x400
@@ -85,14 +85,20 @@ class RuleEvents(_Events):
     def __init__(self, netns: Path) -> None:
         super().__init__(netns, protocol=NETLINK_NETFILTER, groups=1 << NFNLGRP_NFTABLES - 1)
 
-    def wait(self, patience: float = 60.0) -> int:
-        """When the next transaction was in force as a whole: the kernel announces its new generation last."""
-        deadline = time.monotonic() + patience
+    def wait(self, *, into: str = "", patience: float = 60.0) -> int:
+        """When the next transaction was in force as a whole: the kernel announces its new generation last.
+
+        `into`: the next that changes elements of this set or map.  One before it may only make ready what they lead to.
+        """
+        deadline, met = time.monotonic() + patience, not into
+        wanted = w.text(ELEMENTS_SET, into)
         while True:
-            data = self._next(deadline, "a transaction of rules")
+            data = self._next(deadline, f"a transaction of rules {into}")
             now, offset = time.monotonic_ns(), 0
             while offset + w.HEADER_SIZE <= len(data):
                 size, kind = struct.unpack_from("=IH", data, offset)
-                if kind == SUBSYSTEM << 8 | NEWGEN:
+                if kind == SUBSYSTEM << 8 | NEWGEN and met:
                     return now
+                if kind in (SUBSYSTEM << 8 | NEWSETELEM, SUBSYSTEM << 8 | DELSETELEM):
+                    met = met or wanted in data[offset : offset + size]
                 offset += max(size, w.HEADER_SIZE) + 3 & ~3
