@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from flock.agent.admin import Admin
 from flock.agent.happened import KEPT, Happened
+from flock.core.cni import Request
 from flock.core.happenings import Dropped, Happening, Share
 
 DROP = Dropped(
@@ -139,3 +143,26 @@ def test_who_reads_for_ever_does_not_go_round_and_round_when_the_agent_ends() ->
         reading.cancel()
 
     asyncio.run(scenario())
+
+
+def asked(happened: Happened, op: str, *args: str) -> dict[str, Any]:
+    """As flockctl asks."""
+    answer = Admin(Mock(happened=happened)).operations()[op]
+    told = asyncio.run(answer(Request(op=op, args="\n".join(args))))  # type: ignore[arg-type]
+    assert isinstance(told, dict)
+    return told
+
+
+def test_whoever_comes_back_with_the_cursor_of_the_last_answer_is_told_what_came_since() -> None:
+    happened = Happened()
+    happened.note(Fell(what="a link"))
+    happened.note(DROP)
+    first, drops = asked(happened, "happened", ""), asked(happened, "policy.drops", "")
+    assert [(row["happening"], row["what"]) for row in first["happened"]] == [("Fell", "a link")]
+    assert [row["said"] for row in drops["happened"]] == [str(DROP)]
+    assert asked(happened, "happened", first["cursor"])["happened"] == []
+    happened.note(Fell(what="a route"))
+    happened.note(DROP, untold=7)
+    again, more = asked(happened, "happened", first["cursor"]), asked(happened, "policy.drops", drops["cursor"], "wait")
+    assert ([row["what"] for row in again["happened"]], again["missed"]) == (["a route"], 0)
+    assert ([row["number"] for row in more["happened"]], more["missed"]) == ([9], 7)
