@@ -88,9 +88,12 @@ def _change(bench: Bench, flock: _FullNode, times: Times) -> None:
     rounds = bench.effort.policy_changes
     everybody: list[clusters.Object] = [{"namespaceSelector": {}}]
     rule = [clusters.policy("rule", selects=None, peers=everybody, port=port) for port in (80, 443)]
+    events.forget()
     flock.tell("rule", [rule[0]])
+    events.wait(into="ingress")
     changing = bench.effort.cluster_pods  # one pod more, in a file of its own
     flock.tell("peer", [clusters.cluster_pod(changing, app="app-2")])
+    events.wait()
     time.sleep(CALM)
 
     def timed(what: str, name: str, objects: Sequence[clusters.Object]) -> None:
