@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from looking import addresses_of, assert_sound, undisturbed
 
 from flock.agent.folding import Folding
 from flock.core.faults import Faults
@@ -102,3 +103,22 @@ def test_an_agent_that_was_killed_has_folded_as_soon_as_it_serves_again(node: No
     node.start()
     assert names(node.state_dir) == {"b", "c"}
     assert [node.cni("ADD", name) for name in ("b", "c")] == results
+
+
+def test_a_version_that_knows_no_journal_gives_out_no_address_of_a_pod_that_only_the_journal_has(node: Node) -> None:
+    """It finds the file without its last second, and the pod's link in the kernel."""
+    node.pod("a")
+    journal = node.state_dir / "allocations.journal"
+    eventually(journal.exists, what="a journal is made")
+    eventually(lambda: "a" in names(node.state_dir), what="the file has it")
+    before = (node.state_dir / "allocations.json").read_bytes()
+    result = node.pod("b")
+    node.kill()
+    (node.state_dir / "allocations.json").write_bytes(before)
+    journal.unlink()
+    with undisturbed(node, *addresses_of(result)):
+        node.start()
+        assert set(node.allocations()) == {"a", "b"}
+        assert not set(addresses_of(node.pod("c"))) & set(addresses_of(result))
+    assert addresses_of(node.cni("ADD", "b")) == addresses_of(result)
+    assert_sound(node)
