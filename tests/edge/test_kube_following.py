@@ -113,6 +113,28 @@ def test_pods_of_all_namespaces_are_followed_by_their_labels(server: ApiServer, 
     play(server, tmp_path, story)
 
 
+def test_lists_by_label_come_from_the_servers_memory_and_never_from_before_what_was_told(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    """An API server has no index of labels: it would read all pods from its disk to find a few."""
+
+    def versions() -> list[int]:
+        paths = lists(server, "/api/v1/pods?")
+        return [int(path.split("resourceVersion=")[1].split("&")[0]) for path in paths if "limit=" not in path]
+
+    async def story(known: Cache, _: Reader) -> None:
+        await need(known, DNS)
+        assert versions() == [0]
+        server.put(pod("b", "bank", **{"k8s-app": "kube-dns"}))
+        await until(lambda: "bank/b" in pods(known), "the watch")
+        server.forget("Pod", "dns", "kube-system")
+        server.hang_up()
+        await until(lambda: pods(known) == {"bank/b"}, "another list")
+        assert len(versions()) == 2 and versions()[1] > 0
+
+    play(server, tmp_path, story)
+
+
 def test_a_pod_that_two_extents_mean_stays_while_one_does(server: ApiServer, tmp_path: Path) -> None:
     async def story(known: Cache, reader: Reader) -> None:
         await need(known, DNS, Extent("kube-system"))

@@ -117,7 +117,8 @@ class Reflector:
         self._hurried = asyncio.Event()
         self._page_size = PAGE
         self._complaint = ""
-        self._version = ""
+        self._version = self._reached = ""  # where the watch goes on; how far anything was told
+        self._paged = not extent.labels
 
     async def run(self) -> None:
         """Until cancelled.  Started again, it trusts no place in the stream and lists."""
@@ -172,7 +173,7 @@ class Reflector:
             if not page.metadata.continue_:
                 break
             page = await self._page(page.metadata.continue_)
-        self._version = page.metadata.resourceVersion
+        self._version = self._reached = page.metadata.resourceVersion
         if NAMELESS not in seen:  # else it may be any of those that were not seen
             for key in self._sink.known() - seen:
                 self._sink.drop(key, self._version)
@@ -181,13 +182,17 @@ class Reflector:
         self._on_list()
 
     async def _page(self, token: str) -> _Page:
-        query = {**self._selector, "limit": str(self._page_size)} | ({"continue": token} if token else {})
+        """Few objects by their labels are asked for at once, of what the server has in memory, but nothing older than
+        was told: it has no index of labels, and would read all there is from its disk for each such list."""
+        paged = {"limit": str(self._page_size)} if self._paged else {"resourceVersion": self._reached or "0"}
+        query = {**self._selector, **paged} | ({"continue": token} if token else {})
         try:
             return await _understood(await self._client.get(f"{self._path}?{urlencode(query)}"), _Page)
         except TooLong:
             if self._page_size == 1:
                 raise
-            self._page_size //= 2
+            self._page_size //= 2 if self._paged else 1
+            self._paged = True
             return await self._page(token)
         except ApiError as error:
             if error.status == GONE and token:
@@ -229,7 +234,7 @@ class Reflector:
             identity = decode_identity(raw)
             if event.type == "DELETED":
                 self._sink.drop((identity.namespace, identity.name), identity.resource_version)
-            self._version = identity.resource_version or self._version
+            self._version = self._reached = identity.resource_version or self._version
             if event.type == "BOOKMARK":
                 self._sink.reach(self._version)
 
