@@ -55,6 +55,23 @@ def test_a_links_queues_run_when_attach_returns(node: Space, busy: None) -> None
         assert node.open(attach) == []
 
 
+def test_a_link_that_was_only_begun_is_down_at_both_ends(node: Space) -> None:
+    """It may be there before its pod's rules are: nothing passes it."""
+    with ExitStack() as stack:
+        pod = _space(stack)
+
+        def begin() -> tuple[list[bool], list[bool]]:
+            links, allocation = PodLinks(sysctl=Path("/proc/sys/net")), _allocation(0, pod.name)
+            bare = links.create(allocation, lambda _: False)
+            ends = [links.host.link(bare.host.index), bare.pod.link(bare.peer)]
+            down = [end is not None and not end.up for end in ends]
+            attached = links.bring_up(allocation, bare, announced=())
+            host = links.host.link(attached.host_index)
+            return down, [host is not None and host.up]
+
+        assert node.open(begin) == ([True, True], [True])
+
+
 def _state(body: bytes) -> tuple[int, int]:
     """Of a listing: a link asked for by itself is brought up to date by the question."""
     return int.from_bytes(body[4:8], "little"), int.from_bytes(body[8:12], "little")

@@ -10,7 +10,6 @@ Work on one container is serialised by its lock; everything here is safe to repe
 """
 
 import asyncio
-import functools
 import logging
 import time
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from flock.core.model import Allocation, Pod
 from flock.core.naming import format_mac, pod_mac
 from flock.core.reserving import Named, reserve
 from flock.edge.kernel.netns import netns_id
+from flock.edge.kernel.podlink import Attached as Link
 from flock.edge.kernel.threads import Kernel
 
 log = logging.getLogger("attach")
@@ -193,13 +193,7 @@ class Attachments:
         """From a pending allocation to a committed one.  On failure the caller decides what stays."""
         self._attached.begin(pending)
         faults.reach(Point.ADD_PENDING)
-        attach = functools.partial(
-            self._kernel.attach,
-            pending,
-            announced=self._aggregates.uncovered(pending),
-            claimed=lambda name: self._attached.owner_of(name) not in (None, pending.container_id),
-        )
-        link = await self._policies.admit(pending, pod=pod, attach=attach)
+        link = await self._rules_and_link(pending, pod)
         committed = msgspec.structs.replace(pending, state="committed", netns_id=link.netns_id)
         await self._attached.record(committed, link=link.host_index)
         faults.reach(Point.ADD_COMMITTED)
@@ -209,6 +203,24 @@ class Attachments:
             happenings.Attached(pod=committed.pod, container=committed.container_id, addresses=addresses)
         )
         return committed
+
+    async def _rules_and_link(self, pending: Allocation, pod: Pod | None) -> Link:
+        """Rules are in force before the link is up.  Where nobody else waits for rules, both ends are made meanwhile,
+        on another core; else that would only take it from others."""
+
+        def claimed(name: str) -> bool:
+            return self._attached.owner_of(name) not in (None, pending.container_id)
+
+        begun = None if self._policies.changing else self._kernel.begin(pending, claimed)
+        try:
+            await self._policies.admit(pending, pod=pod)
+            faults.reach(Point.ADD_RULES)
+        except BaseException:
+            if begun is not None:
+                await self._kernel.give_up(begun)
+            raise
+        announced = self._aggregates.uncovered(pending)
+        return await self._kernel.attach(pending, announced=announced, claimed=claimed, begun=begun)
 
     async def _undo(self, allocation: Allocation) -> None:
         """A failed ADD leaves nothing; if even that fails, a pending entry that ADD, DEL or start resolves."""

@@ -13,11 +13,10 @@ import random
 import time
 from collections.abc import Awaitable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from flock.agent.admission import Admission, Attach
 from flock.agent.attached import Attached
 from flock.agent.configured import Configured
 from flock.agent.drops import HeardDrops
@@ -45,7 +44,6 @@ from flock.edge.nft.apply import Nft
 from flock.edge.nft.watch import Watch
 
 log = logging.getLogger("policy")
-T = TypeVar("T")
 
 LOOK_EVERY = 120.0  # a comparison of everything that is in force; events tell most of what happens between
 COUNT_EVERY = 30.0  # how old the number of dropped packets may be
@@ -95,23 +93,19 @@ class Policies(Reconciler):
 
     # --- for ADD and DEL ---
 
-    async def admit(self, allocation: Allocation, *, pod: Pod | None, attach: Attach[T]) -> T:
-        """Put a pod's rules into force, and have it attached then.  `pod` is its object where ADD has found it, ahead
-        of the watch perhaps.
+    async def admit(self, allocation: Allocation, *, pod: Pod | None) -> None:
+        """Put a pod's rules into force.  `pod` is its object where ADD has found it, ahead of the watch perhaps.
 
-        KernelRefused if the rules cannot be: then it must not come up."""
+        KernelRefused if that cannot be done: then it must not come up."""
         self._set_local(allocation, pod)
-        admission = Admission(allocation.namespace, attach)
         try:
-            await self._in_force_with(admission)
+            await self._in_force_with(allocation.namespace)
         except FlockError as error:
-            await admission.given_up()
             self.index.drop_local(allocation.host_interface)
             raise KernelRefused(
                 f"the pod's rules cannot be put into force: {error.msg}",
                 details="a pod without its rules would be open; the runtime tries again",
             ) from None
-        return await admission.attached()
 
     async def release(self, allocation: Allocation) -> None:
         """The link is gone.  Leftover rules harm nobody and go with the next transaction if this one fails."""
@@ -197,27 +191,23 @@ class Policies(Reconciler):
         """A transaction is under way, or about to be."""
         return self._changes.busy
 
-    async def _in_force_with(self, admission: Admission[Any]) -> None:
-        """The same, and all that is known of its namespace, which may have changed more than its share of late; with
+    async def _in_force_with(self, namespace: str) -> None:
+        """The same, and all that is known of the namespace, which may have changed more than its share of late; with
         the pods its policies mean, where the first of its pods makes these needed."""
         for _ in range(TURNS):
-            await self._changes.join(admission)
-            if admission.ruled_at:
-                return
+            await self._in_force()
             if await self._intake.more_is_known():
                 continue
-            wait = self._intake.lags(admission.namespace)
+            wait = self._intake.lags(namespace)
             if wait is None:
                 return
             await asyncio.sleep(wait)
-        raise KernelRefused(
-            f"policies of namespace {admission.namespace} change faster than they can be put into force"
-        )
+        raise KernelRefused(f"policies of namespace {namespace} change faster than they can be put into force")
 
-    async def _transact(self, asked: list[Admission[Any] | None]) -> None:
+    async def _transact(self, _: list[None]) -> None:
         """One transaction for all who wait."""
         try:
-            await self._apply(asked[0] if len(asked) == 1 else None)
+            await self._apply()
         except (FlockError, OSError) as error:
             failure = error if isinstance(error, FlockError) else KernelRefused(str(error))
         except Exception as error:
@@ -229,8 +219,7 @@ class Policies(Reconciler):
         self._tell(failure.msg)  # whoever waited may give up; the rules must be right all the same
         raise failure
 
-    async def _apply(self, alone: Admission[Any] | None) -> None:
-        """`alone`: the one for which this is done, if it is a pod's admission."""
+    async def _apply(self) -> None:
         if self._rules is None or self._nft is None:
             raise KernelRefused("the first full picture of the cluster is not known yet")
         started, costs = time.monotonic(), self._intake.take_changes()
@@ -240,12 +229,10 @@ class Policies(Reconciler):
             self._rules.cut(change)
             await self._change(self._nft.replace(self._rules, self.index.compiled), mends=True)
         else:
-            knows_all = alone is not None and self._intake.lags(alone.namespace) is None and not self._intake.awaited
-            by = alone.commit if alone is not None and knows_all else None
-            await self._change(self._nft.apply(self._rules.transaction(change), by=by))
+            await self._change(self._nft.apply(self._rules.transaction(change)))
         self._tell("")
         self.transactions += 1
-        self._intake.charge(costs, ((alone and alone.ruled_at) or time.monotonic()) - started)
+        self._intake.charge(costs, time.monotonic() - started)
         if (wait := self._intake.next_turn()) is not None:
             self.look_again(wait)
         await self._intake.settle()

@@ -64,6 +64,15 @@ class Attached(NamedTuple):
     netns_id: str
 
 
+class Bare(NamedTuple):
+    """A pair that is down: the host side, the pod side's index, and a socket in the pod's namespace."""
+
+    host: r.Link
+    peer: int
+    pod: Netlink
+    netns_id: str
+
+
 class PodLinks:
     """For one thread at a time, which steps into pods' namespaces and back to where this was made."""
 
@@ -75,7 +84,11 @@ class PodLinks:
     # --- setting up ---
 
     def attach(self, allocation: Allocation, *, announced: Announced, claimed: Claimed) -> Attached:
-        """Everything from nothing to a working pod.  `claimed(name)`: another container uses that host interface.
+        """Everything from nothing to a working pod."""
+        return self.bring_up(allocation, self.create(allocation, claimed), announced=announced)
+
+    def create(self, allocation: Allocation, claimed: Claimed) -> Bare:
+        """Both ends, down: no packet passes.  `claimed(name)`: another container uses that host interface.
 
         Something of ours that stands in the way and that nobody claims is left over, and is replaced.
         """
@@ -104,14 +117,18 @@ class PodLinks:
                     raise
         finally:
             namespace.close()
-        with pod:
-            self.host.run(host_side(link, allocation, announced))
+        return Bare(link, peer.index, pod, namespace.id)
+
+    def bring_up(self, allocation: Allocation, bare: Bare, *, announced: Announced) -> Attached:
+        """From a bare pair to a working pod."""
+        with bare.pod as pod:
+            self.host.run(host_side(bare.host, allocation, announced))
             faults.reach(Point.ADD_HOST_SIDE)
             # Host side first: when the pod side comes up, everything a first packet needs is there.
-            pod.run(pod_side(peer.index, allocation))
-            carrier.start_queue(self.host, link.name)
+            pod.run(pod_side(bare.peer, allocation))
+            carrier.start_queue(self.host, bare.host.name)
             faults.reach(Point.ADD_POD_SIDE)
-        return Attached(link.index, namespace.id)
+        return Attached(bare.host.index, bare.netns_id)
 
     def _create_pair(self, allocation: Allocation, namespace: Netns, pod: Netlink, claimed: Claimed) -> r.Link:
         """The bare pair.  Returns the host side, which listens to no router."""

@@ -13,14 +13,13 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from flock.core.announcing import Via
 from flock.core.errors import FlockError
-from flock.core.faults import Point, faults
 from flock.core.model import Allocation
 from flock.edge.batching import Rounds
 from flock.edge.kernel import adopt, node, original, podcheck
 from flock.edge.kernel.announce import Changes, announce, announced
 from flock.edge.kernel.conntrack import Sweeper
 from flock.edge.kernel.observe import observe
-from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks, packed, prepare_host_side
+from flock.edge.kernel.podlink import Announced, Attached, Bare, Claimed, PodLinks, packed, prepare_host_side
 from flock.edge.netlink.socket import Netlink
 from flock.edge.worker import Worker
 
@@ -74,18 +73,28 @@ class Kernel:
 
     # --- pods ---
 
-    def attach(
-        self, allocation: Allocation, first: Callable[[], None], *, announced: Announced, claimed: Claimed
-    ) -> "asyncio.Future[Attached]":
-        """`first` is done in the same thread; what it raises is raised, and there is no link."""
+    def begin(self, allocation: Allocation, claimed: Claimed) -> "asyncio.Future[Bare]":
+        """A pod's link, down, beside whatever has to be done before it may come up.  `attach` or `give_up` is next."""
+        return self._fast.run(self._fast_links.create, allocation, claimed)
+
+    async def give_up(self, begun: "asyncio.Future[Bare]") -> None:
+        """Return when nobody makes it any more; what was made is for `detach`."""
+        await asyncio.wait([begun])
+        if begun.exception() is None:
+            begun.result().pod.close()
+
+    async def attach(
+        self,
+        allocation: Allocation,
+        *,
+        announced: Announced,
+        claimed: Claimed,
+        begun: "asyncio.Future[Bare] | None" = None,
+    ) -> Attached:
         self._sweeper.spare(_carried(allocation))
-
-        def work() -> Attached:
-            first()
-            faults.reach(Point.ADD_RULES)
-            return self._fast_links.attach(allocation, announced=announced, claimed=claimed)
-
-        return self._fast.run(work)
+        if begun is None:
+            return await self._fast.run(self._fast_links.attach, allocation, announced=announced, claimed=claimed)
+        return await self._fast.run(self._fast_links.bring_up, allocation, await begun, announced=announced)
 
     async def is_intact(self, allocation: Allocation, netns: str) -> bool:
         return await self._fast.run(self._fast_links.is_intact, allocation, netns)

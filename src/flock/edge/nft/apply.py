@@ -7,10 +7,9 @@ never leaves the node's network namespace as the kernel threads do.  One after t
 
 import asyncio
 import contextlib
-import functools
 import resource
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 from flock.core.errors import KernelRefused
@@ -23,7 +22,6 @@ from flock.edge.nft.watch import Watch
 from flock.edge.worker import Worker
 
 T = TypeVar("T")
-Committer = Callable[[Callable[[], None]], Awaitable[None]]
 PATIENCE = 60  # seconds for one script; the largest takes two
 MEMORY = 2 << 30  # bytes for one: ten times what the largest needs, and less than would take others' memory away
 
@@ -38,18 +36,17 @@ class Nft:
         self._thread = Worker("nft")
         self._turn = asyncio.Lock()
         if watch is not None:
-            watch.own(self._socket.port)
+            watch.ours(self._socket.port)
 
-    async def apply(self, transaction: Transaction, *, by: Committer | None = None) -> None:
-        """KernelRefused: nothing of it is in force, or only what was to be prepared.  `by`: who has a batch committed
-        in another thread, with more to do there."""
+    async def apply(self, transaction: Transaction) -> None:
+        """KernelRefused: nothing of it is in force, or only what was to be prepared."""
         if transaction.prepare:
             await self.run(transaction.prepare)
         if transaction.script:
             await self.run(transaction.script)
         elif transaction.operations:
             async with self._turn:
-                await (by or self._thread.run)(functools.partial(self._socket.commit, transaction.operations))
+                await self._thread.run(self._socket.commit, transaction.operations)
 
     async def run(self, script: str) -> None:
         """A whole script, in one transaction."""
