@@ -71,7 +71,7 @@ def _table(samples: Samples) -> Table:
 def _verdicts(samples: Samples) -> Sequence[Verdict]:
     flock = _p50(samples, FLOCK)
     return [
-        Verdict("ADD p50, flock dual-stack / reference IPv4", ratio(flock, _p50(samples, REFERENCE)), 0.45),
+        Verdict("ADD p50, flock dual-stack / reference IPv4", ratio(flock, _p50(samples, REFERENCE)), 0.42),
         Verdict("ADD p50, flock / reference dual-stack", ratio(flock, _p50(samples, DUAL)), 0.01),
-        Verdict("ADD p50, flock / floor with the same one flush", ratio(flock, _p50(samples, FLOOR)), 1.5),
+        Verdict("ADD p50, flock / floor with the same one flush", ratio(flock, _p50(samples, FLOOR)), 1.6),
     ]
