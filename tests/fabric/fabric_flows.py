@@ -7,6 +7,7 @@ started, and a socket stays in the namespace it was opened in.
 import selectors
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -90,6 +91,27 @@ class Flow:
 
     def close(self) -> None:
         self._sock.close()
+
+
+class Conversation:
+    """Flows that are asked again and again.  `longest_silence`: seconds for which one of them was asked nothing; what
+    it may do then is another matter."""
+
+    def __init__(self, flows: list[Flow]) -> None:
+        self.flows = flows
+        self.longest_silence = 0.0
+        self._asked: dict[Flow, float] = {}
+
+    def goes_on(self) -> bool:
+        """All answer."""
+        answers = [self._ask(flow) for flow in self.flows]
+        return all(answers)
+
+    def _ask(self, flow: Flow) -> bool:
+        now = time.monotonic()
+        self.longest_silence = max(self.longest_silence, now - self._asked.get(flow, now))
+        self._asked[flow] = now
+        return flow.answers()
 
 
 def open_flows(lab: Lab, source: str, address: str, number: int = 1, *, patience: float = 5.0) -> list[Flow]:
