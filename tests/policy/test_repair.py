@@ -20,7 +20,7 @@ from flock.core.happenings import RulesMadeAnew
 from flock.core.policy.render import Transaction
 from flock.edge.cache import Cache
 from flock.edge.nft import observe
-from flock.edge.nft.apply import Committer, Nft
+from flock.edge.nft.apply import Nft
 from flock.edge.store import Store
 
 Scenario = Callable[[Policies, Nft], Awaitable[None]]
@@ -105,9 +105,9 @@ def test_a_flush_while_our_own_change_is_under_way_is_not_forgotten(
     async def scenario(kept: Policies, nft: Nft) -> None:
         apply, done = nft.apply, asyncio.Event()
 
-        async def apply_beside_a_flush(transaction: Transaction, *, by: Committer | None = None) -> None:
+        async def apply_beside_a_flush(transaction: Transaction) -> None:
             monkeypatch.setattr(nft, "apply", apply)
-            await apply(transaction, by=by)
+            await apply(transaction)
             await asyncio.to_thread(ground.node.execute, "nft", "flush ruleset")
             for _ in range(STEPS):
                 if made_anew(kept):

@@ -45,6 +45,7 @@ class Checker:
         await self._parts.preparing.reconcile()
         await self._parts.healer.repair_now()
         await self._parts.policies.settled(repaired=True)
+        self._parts.announcer.trigger()  # a look at the kernel, though nothing was heard
         await self._parts.announcer.reconcile()
 
     async def audit(self) -> list[dict[str, str]]:

@@ -36,7 +36,7 @@ class Nft:
         self._thread = Worker("nft")
         self._turn = asyncio.Lock()
         if watch is not None:
-            watch.ours(self._socket.port)
+            watch.own(self._socket.port)
 
     async def apply(self, transaction: Transaction) -> None:
         """KernelRefused: nothing of it is in force, or only what was to be prepared."""
