@@ -63,6 +63,8 @@ def _own(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[str]:
             yield f"{path}: has an item twice"
     elif isinstance(value, dict):
         yield from (f"{path}.{key}: is required" for key in schema.get("required", ()) if key not in value)
+        if not schema.get("minProperties", 0) <= len(value) <= schema.get("maxProperties", len(value)):
+            yield f"{path}: has too few or too many fields"
 
 
 def _repeated(schema: Mapping[str, Any], items: list[Any]) -> bool:
@@ -102,3 +104,10 @@ def _junctions(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[str
         yield f"{path}: fits none of {schema['anyOf']}"
     if "oneOf" in schema and sum(fits(part, value) for part in schema["oneOf"]) != 1:
         yield f"{path}: does not fit one of {schema['oneOf']}"
+
+
+def stored(value: Any) -> Any:
+    """The API server drops fields that are null, before it looks."""
+    if isinstance(value, dict):
+        return {key: stored(item) for key, item in value.items() if item is not None}
+    return [stored(item) for item in value] if isinstance(value, list) else value

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from configs import CONTAINERS, FULL, SCALARS, at, node_config, paths, put, without  # noqa: E402
 from near import near  # noqa: E402
-from structural import complaints  # noqa: E402
+from structural import complaints, stored  # noqa: E402
 
 import crds  # noqa: E402
 from crd.definitions import definitions  # noqa: E402
@@ -73,13 +73,6 @@ def agent_refuses(spec: dict[str, Any]) -> list[str]:
 
 def schema_refuses(spec: dict[str, Any]) -> list[str]:
     return list(complaints(SCHEMA, node_config(stored(spec))))
-
-
-def stored(value: Any) -> Any:
-    """The API server drops fields that are null, before it looks."""
-    if isinstance(value, dict):
-        return {key: stored(item) for key, item in value.items() if item is not None}
-    return [stored(item) for item in value] if isinstance(value, list) else value
 
 
 def compare(spec: dict[str, Any]) -> None:

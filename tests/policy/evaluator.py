@@ -7,7 +7,8 @@ obvious on purpose: where it and the compiled form differ, one of them misreads 
 
 import ipaddress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 Object = dict[str, Any]
 
@@ -18,7 +19,8 @@ class Subject:
 
     namespace: str
     name: str
-    labels: dict[str, str]
+    labels: dict[str, str] | None
+    """None: not known yet"""
     addresses: tuple[str, ...]
     ports: tuple[tuple[str, int, str], ...] = ()
     """(name, number, protocol) of its containers' ports"""
@@ -36,6 +38,13 @@ class Subject:
     def is_there(self) -> bool:
         """One that is attached to the node that filters is isolated whatever its phase."""
         return self.counts() or (self.local and not self.host_network)
+
+
+class Opinion(NamedTuple):
+    """Of the policies that isolate a pod in one direction: those that allow the packet, or all, if none does."""
+
+    allowed: bool
+    policies: tuple[str, ...]
 
 
 @dataclass
@@ -71,31 +80,38 @@ class Cluster:
     def allows(self, source: str, destination: str, protocol: str, port: int | None) -> bool:
         """Whether the node that filters lets a first packet through.  `port` is None for ICMP."""
         sender, receiver = self.pod_at(source), self.pod_at(destination)
-        if sender is not None and sender is receiver:
-            return True
-        if (source in self.node_addresses and receiver is not None and receiver.local) or (
-            destination in self.node_addresses and sender is not None and sender.local
-        ):
-            return True
-        if sender is not None and sender.local:
-            selecting = self._selecting(sender, "Egress")
-            peer = receiver if receiver is not None and receiver.counts() else None
-            if selecting and not any(
-                self._rule_allows(policy, rule, "to", destination, peer, peer, protocol, port)
-                for policy in selecting
-                for rule in self._rules(policy, "egress")
-            ):
-                return False
-        if receiver is not None and receiver.local:
-            selecting = self._selecting(receiver, "Ingress")
-            peer = sender if sender is not None and sender.counts() else None
-            if selecting and not any(
-                self._rule_allows(policy, rule, "from", source, peer, receiver, protocol, port)
-                for policy in selecting
-                for rule in self._rules(policy, "ingress")
-            ):
-                return False
-        return True
+        opinions = [
+            self.opinion(pod, direction, source, destination, protocol, port)
+            for pod, direction in ((sender, "Egress"), (receiver, "Ingress"))
+            if pod is not None and pod.local
+        ]
+        return all(opinion is None or opinion.allowed for opinion in opinions)
+
+    def opinion(
+        self, pod: Subject, direction: str, source: str, destination: str, protocol: str, port: int | None
+    ) -> Opinion | None:
+        """Of a packet that a pod of the filtering node sends or gets; None if the pod is not isolated.  Labels that are
+        not known are closed: what might select the pod isolates it, and allows nothing."""
+        isolating = self._selecting(pod, direction)
+        if not isolating:
+            return None
+        far, field, rules = (destination, "to", "egress") if direction == "Egress" else (source, "from", "ingress")
+        other = self.pod_at(far)
+        everyone = tuple(name(policy) for policy in isolating)
+        if other is pod or far in self.node_addresses:
+            return Opinion(True, everyone)
+        peer = other if other is not None and other.counts() else None
+        target = peer if direction == "Egress" else pod
+        allowing = tuple(
+            name(policy)
+            for policy in isolating
+            if any(
+                self._rule_allows(policy, rule, field, far, peer, target, protocol, port)
+                for rule in self._rules(policy, rules)
+            )
+            if pod.labels is not None or selects(policy["spec"].get("podSelector") or {}, None)
+        )
+        return Opinion(bool(allowing), allowing or everyone)
 
     def _selecting(self, pod: Subject, direction: str) -> list[Object]:
         return [
@@ -103,7 +119,11 @@ class Cluster:
             for policy in self.policies
             if policy["metadata"]["namespace"] == pod.namespace
             and (self._unreadable(policy) == "types" or direction in policy_types(policy["spec"]))
-            and (self._unreadable(policy) == "selector" or selects(policy["spec"].get("podSelector") or {}, pod.labels))
+            and (
+                pod.labels is None
+                or self._unreadable(policy) == "selector"
+                or selects(policy["spec"].get("podSelector") or {}, pod.labels)
+            )
         ]
 
     def _unreadable(self, policy: Object) -> str | None:
@@ -157,6 +177,10 @@ class Cluster:
         return {**self.namespaces[name], "kubernetes.io/metadata.name": name}
 
 
+def name(policy: Object) -> str:
+    return f"{policy['metadata']['namespace']}/{policy['metadata']['name']}"
+
+
 def policy_types(spec: Object) -> set[str]:
     """Not given: ingress always, egress if there is an egress rule."""
     given = spec.get("policyTypes")
@@ -165,8 +189,10 @@ def policy_types(spec: Object) -> set[str]:
     return {"Ingress", "Egress"} if spec.get("egress") else {"Ingress"}
 
 
-def selects(selector: Object, labels: dict[str, str]) -> bool:
-    """All requirements must hold; none means everything."""
+def selects(selector: Object, labels: dict[str, str] | None) -> bool:
+    """All requirements must hold; none means everything, and of labels that are not known nothing else surely does."""
+    if labels is None:
+        return not selector.get("matchLabels") and not selector.get("matchExpressions")
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
             return False
@@ -199,6 +225,7 @@ def port_matches(entry: Object, protocol: str, port: int | None, target: Subject
     return bool(wanted <= port <= (wanted if last is None else last))
 
 
+@lru_cache(100_000)
 def within(address: str, cidr: str) -> bool:
     ip, network = ipaddress.ip_address(address), ipaddress.ip_network(cidr, strict=False)
     return ip.version == network.version and ip in network

@@ -41,7 +41,7 @@ def named_ports(random: Random) -> tuple[tuple[str, int, str], ...]:
 
 def cluster(random: Random) -> Cluster:
     """A dozen pods, on this node and on others, some on their host's network, some finished; one more node."""
-    pods = [_pod(random, number) for number in range(12)]
+    pods = [pod(random, number) for number in range(12)]
     here, there = ("198.18.0.1", "2001:db8:f::1"), ("198.18.0.2", "2001:db8:f::2")
     pods.append(Subject("x", "host-here", labels(random), here, host_network=True))
     pods.append(Subject("y", "host-there", labels(random), there, local=False, host_network=True))
@@ -64,7 +64,7 @@ def grants(random: Random) -> tuple[tuple[str, str, Object | None], ...]:
     )
 
 
-def _pod(random: Random, number: int) -> Subject:
+def pod(random: Random, number: int) -> Subject:
     addresses = [f"192.0.2.{number + 1}", f"2001:db8:1::{number + 1:x}"]
     annotated = []
     if random.random() < 0.3:

@@ -13,7 +13,7 @@ import msgspec
 
 from flock.core.errors import FlockError
 from flock.core.policy.compiled import PolicyKey
-from flock.core.policy.parse import policy_key
+from flock.core.policy.reading import policy_key
 from flock.edge.placing import place
 
 log = logging.getLogger("policy")

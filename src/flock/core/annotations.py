@@ -18,6 +18,7 @@ IP_ALGO = f"{PREFIX}/ip-algo"
 ANYCAST = f"{PREFIX}/anycast"
 ADDRESSES = f"{PREFIX}/addresses"
 STRICT = f"{PREFIX}/strict"
+AUDIT = f"{PREFIX}/audit"
 
 
 class Annotation(NamedTuple):
@@ -33,7 +34,8 @@ ANNOTATIONS = {
     IP_ALGO: Annotation(("Pod", "NodeConfig"), ("core/embed.py",)),
     ANYCAST: Annotation(("Pod",), ("core/podrequest.py", "core/policy/vouching.py")),
     ADDRESSES: Annotation(("Pod",), ("core/podrequest.py", "core/policy/vouching.py")),
-    STRICT: Annotation(("NetworkPolicy",), ("core/policy/parse.py",)),
+    STRICT: Annotation(("NetworkPolicy", "ClusterNetworkPolicy"), ("core/policy/reading.py",)),
+    AUDIT: Annotation(("NetworkPolicy", "ClusterNetworkPolicy"), ("core/policy/reading.py",)),
 }
 OF_PODS = frozenset(name for name, annotation in ANNOTATIONS.items() if "Pod" in annotation.of)
 

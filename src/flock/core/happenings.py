@@ -194,7 +194,7 @@ class Withdrawn(Happening, frozen=True, kw_only=True):
 class Dropped(Happening, frozen=True, kw_only=True):
     """By our rules.  `what`: ingress or egress (policy), spoofed (anti-spoofing), walled (never for or from a pod),
     overfull (the pod opened too many connections, or sent too many fragments).  `policies` isolate the pod, as in the
-    class's comment."""
+    class's comment; or it is the tier, the policy and the rule that denied."""
 
     share, part, level = Share.DROPS, "policy", NOTSET
     words = "{what:<8} {pod}: {source} -> {destination} {protocol}"
@@ -208,4 +208,5 @@ class Dropped(Happening, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         port = f"/{self.port}" if self.port else ""
-        return super().__str__() + port + (f" isolated by {self.policies}" if self.policies else "")
+        by = "denied" if self.policies.startswith(("Admin ", "Baseline ")) else "isolated"
+        return super().__str__() + port + (f" {by} by {self.policies}" if self.policies else "")

@@ -116,7 +116,7 @@ def test_selectors_that_all_mean_everybody_are_counted_by_whom_they_mean(monkeyp
 
 
 def test_of_too_many_policies_for_one_pod_the_rest_allow_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flock.core.policy.index.POD_POLICIES", 3)
+    monkeypatch.setattr("flock.core.policy.verdicts.POD_POLICIES", 3)
     node = crowded(monkeypatch)
     for number in range(6):
         node.set_policy(policy({"ingress": [{"ports": [{"port": number + 1}]}]}, name=f"p{number}"))

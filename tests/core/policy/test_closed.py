@@ -8,7 +8,7 @@ from policy_world import labelled, local, policy
 from flock.core.policy.compiled import Verdicts
 from flock.core.policy.explain import describe, why
 from flock.core.policy.index import PolicyIndex
-from flock.core.policy.parse import MAX_ENTRIES
+from flock.core.policy.reading import MAX_ENTRIES
 
 KEY = ("x", "p")
 A = labelled(pod="a")

@@ -8,8 +8,9 @@ import pytest
 from policy_world import HTTP, labelled, local, pod, policy
 
 from flock.core.errors import FieldError
-from flock.core.policy.explain import Explanation, describe, evaluate, parse_port, why
+from flock.core.policy.explain import describe, parse_port, why
 from flock.core.policy.index import PolicyIndex
+from flock.core.policy.judging import Explanation, evaluate
 
 BLOCK = {"ipBlock": {"cidr": "192.0.2.0/24", "except": ["192.0.2.128/25"]}}
 

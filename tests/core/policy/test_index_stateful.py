@@ -12,8 +12,8 @@ from policy_world import Model, addresses, plain, policy
 
 from flock.core.policy.compiled import Change, GroupId, NamedPort, PolicyKey, everything
 from flock.core.policy.index import PolicyIndex
-from flock.core.policy.parse import PeerSelector
 from flock.core.policy.podfacts import Local, LocalPod, PodFacts, Ports
+from flock.core.policy.reading import PeerSelector
 from flock.core.selectors import LabelSelector
 
 # Few of everything, so that what happens concerns what happened before.

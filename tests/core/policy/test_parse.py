@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_world import labelled, policy
 
+from flock.core.annotations import STRICT
 from flock.core.errors import FieldError
 from flock.core.policy.blocks import Block, united
 from flock.core.policy.compiled import GroupId, NamedPort, Peers, PortRange, Rule
 from flock.core.policy.labels import selector_text
-from flock.core.policy.parse import MAX_ENTRIES, STRICT, parse_policy
+from flock.core.policy.parse import parse_policy
+from flock.core.policy.reading import MAX_ENTRIES
 
 ALL = Rule(peers=Peers(anywhere=True), any_port=True)
 

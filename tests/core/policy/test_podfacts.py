@@ -20,7 +20,7 @@ def pod(**spec: Any) -> Pod:
     return msgspec.convert(obj, Pod)
 
 
-def test_ports_are_known_by_name_and_protocol_and_the_first_of_a_name_counts() -> None:
+def test_ports_are_known_by_name_and_protocol_and_a_name_means_all_that_bear_it() -> None:
     ports: list[Any] = [
         {"containerPort": 80, "name": "http"},
         {"containerPort": 81, "name": "http"},
@@ -31,7 +31,7 @@ def test_ports_are_known_by_name_and_protocol_and_the_first_of_a_name_counts() -
         {"containerPort": 10**30, "name": "far-beyond"},
     ]
     found = pod_facts(pod(containers=[{"ports": ports}, {"ports": None}]), addresses=()).ports
-    assert found == ((HTTP, 80), (NamedPort("dns", "UDP"), 53))
+    assert found == ((HTTP, 80), (HTTP, 81), (NamedPort("dns", "UDP"), 53))
 
 
 @pytest.mark.parametrize(

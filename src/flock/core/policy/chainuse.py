@@ -1,14 +1,12 @@
-"""Which chains are in use: a class by the pods in it, a policy's chain by the classes that jump to it."""
+"""Which chains are in use: a class by the pods in it, what it asks by the classes that jump to it."""
 
 from collections import Counter
 from collections.abc import Iterable
 from typing import TypeVar
 
-from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.content import Pod, classes_of
-from flock.core.policy.rules import Class, Kind
+from flock.core.policy.rules import Asked, Class
 
-PolicyChain = tuple[Kind, PolicyKey]
 T = TypeVar("T")
 
 
@@ -16,13 +14,13 @@ class ChainUse:
     """Counts how many pods are in a class and how many classes jump to a policy's chain; what nobody uses is not
     there.  Knows afterwards which came into use and which fell out of it, and which policies some pod has left."""
 
-    def __init__(self, classes: "Counter[Class]", chains: "Counter[PolicyChain]") -> None:
+    def __init__(self, classes: "Counter[Class]", chains: "Counter[Asked]") -> None:
         self._classes, self._chains = classes, chains
         self.new_classes: set[Class] = set()
         self.old_classes: set[Class] = set()
-        self.new_chains: set[PolicyChain] = set()
-        self.old_chains: set[PolicyChain] = set()
-        self.left: set[PolicyChain] = set()
+        self.new_chains: set[Asked] = set()
+        self.old_chains: set[Asked] = set()
+        self.left: set[Asked] = set()
         self._moves: tuple[tuple[Class, ...], tuple[Class, ...]] = ((), ())
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
@@ -35,12 +33,12 @@ class ChainUse:
         for classes, step in ((now, +1), (before, -1)):
             for class_ in classes:
                 if _step(self._classes, class_, step, self.new_classes, self.old_classes):
-                    for key in class_.policies:
-                        _step(self._chains, (class_.kind, key), step, self.new_chains, self.old_chains)
+                    for asked in class_.asked():
+                        _step(self._chains, asked, step, self.new_chains, self.old_chains)
 
 
-def _chains_of(classes: Iterable[Class]) -> set[PolicyChain]:
-    return {(c.kind, key) for c in classes for key in c.policies}
+def _chains_of(classes: Iterable[Class]) -> set[Asked]:
+    return {asked for class_ in classes for asked in class_.asked()}
 
 
 def _step(counter: "Counter[T]", what: T, step: int, new: set[T], old: set[T]) -> bool:

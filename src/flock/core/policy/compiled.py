@@ -8,9 +8,9 @@ event changes what it is about: a pod that comes or goes changes members of grou
 classes it is in.  `Change` says exactly what; applying it to the kernel is one transaction.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,9 @@ Network = IPv4Network | IPv6Network
 Direction = Literal["ingress", "egress"]
 DIRECTIONS: tuple[Direction, ...] = ("ingress", "egress")
 Protocol = Literal["TCP", "UDP", "SCTP"]
-PolicyKey = tuple[str, str]  # namespace, name
+Tier = Literal["Admin", "Baseline"]
+Action = Literal["Accept", "Deny", "Pass"]
+PolicyKey = tuple[str, str]  # namespace, name; a ClusterNetworkPolicy has no namespace
 Endpoint = tuple[Address | str, int]  # address or interface, port number
 
 
@@ -36,15 +38,18 @@ class GroupId(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
 
     `namespaces` and `pods` are canonical texts of the selectors; `namespace` is set where there is no
     namespaceSelector and the policy's own namespace is meant.  `of`: instead of these, all pods of so many groups.
+    `suspects`: pods whose labels are not known yet are in it, as they might be meant; for rules that deny.
     """
 
     namespace: str
     namespaces: str
     pods: str
     of: tuple["GroupId", ...] = ()
+    suspects: bool = False
 
 
 ALL_PODS = GroupId("", "", "")  # what an egress rule that names a port and no peers means
+NODES = "/nodes"  # in the place of a namespace, whose name it cannot be: the cluster's Nodes, by their labels
 
 
 class NamedPort(msgspec.Struct, frozen=True, order=True):
@@ -95,12 +100,15 @@ class Peers(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Traffic that matches is allowed.  No ports and no names: all of it, ICMP included (`any_port`)."""
+    """Traffic that matches is allowed, or what else the rule of a ClusterNetworkPolicy says.  No ports and no names:
+    all of it, ICMP included (`any_port`)."""
 
     peers: Peers
     any_port: bool
     ports: tuple[PortRange, ...] = ()  # sorted, disjoint
     named: tuple[NamedPort, ...] = ()
+    action: Action = "Accept"
+    name: str = ""  # for people
 
 
 class CompiledPolicy(msgspec.Struct, frozen=True):
@@ -108,22 +116,37 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
 
     `closed` says why a policy is refused that has no good version: it isolates what it would have isolated, and has
     no rules, for open is what nobody asked for.
+
+    With a `tier` it is a ClusterNetworkPolicy: it isolates nobody, None means that it says nothing in that direction,
+    and the first rule that matches decides; policies of a tier go by priority, then by name.
     """
 
     key: PolicyKey
     ingress: tuple[Rule, ...] | None
     egress: tuple[Rule, ...] | None
     strict: bool = False  # a new deny cuts established connections as well
+    audited: bool = False  # it is only tried: nobody is judged by it
     closed: str = ""
+    tier: Tier | None = None
+    priority: int = 0  # lower goes first
 
     def rules(self, direction: Direction) -> tuple[Rule, ...] | None:
         return self.ingress if direction == "ingress" else self.egress
 
 
+DENY_ALL = Rule(Peers(anywhere=True), any_port=True, action="Deny")
+
+
 def closed_form(policy: CompiledPolicy, reason: str) -> CompiledPolicy:
-    """It isolates whom it isolates and allows nothing."""
-    closed = {field: None if getattr(policy, field) is None else () for field in DIRECTIONS}
+    """It isolates whom it isolates and allows nothing; one of a tier denies where it denied or passed something."""
+    closed = {direction: _closed(policy, policy.rules(direction)) for direction in DIRECTIONS}
     return msgspec.structs.replace(policy, **closed, closed=reason)
+
+
+def _closed(policy: CompiledPolicy, rules: tuple[Rule, ...] | None) -> tuple[Rule, ...] | None:
+    if rules is None or policy.tier is None:
+        return None if rules is None else ()
+    return (DENY_ALL,) if any(rule.action != "Accept" for rule in rules) else None
 
 
 def named_audiences(rule: Rule, direction: Direction) -> tuple[tuple[GroupId | None, NamedPort], ...]:
@@ -134,17 +157,63 @@ def named_audiences(rule: Rule, direction: Direction) -> tuple[tuple[GroupId | N
     return tuple((group, port) for group in groups for port in rule.named)
 
 
+class Tiers(msgspec.Struct, frozen=True, order=True):
+    """ClusterNetworkPolicies that have rules for a pod in one direction, sorted by name; the order they are asked in is
+    theirs (`counting`).  `doubtful`: those of them that may mean the pod or not, as its labels are not known yet."""
+
+    admin: tuple[PolicyKey, ...] = ()
+    baseline: tuple[PolicyKey, ...] = ()
+    doubtful: tuple[PolicyKey, ...] = ()
+
+
+NO_TIERS = Tiers()
+
+
 class Verdicts(msgspec.Struct, frozen=True):
-    """Per direction the policies that isolate a pod, sorted; None: it is not isolated in that direction.
+    """Per direction the NetworkPolicies that isolate a pod, sorted; None: it is not isolated in that direction.
 
     An empty tuple means: isolated and allowed nothing, by a policy that cannot be decided yet (labels unknown).
     """
 
     ingress: tuple[PolicyKey, ...] | None = None
     egress: tuple[PolicyKey, ...] | None = None
+    ingress_tiers: Tiers = NO_TIERS
+    egress_tiers: Tiers = NO_TIERS
 
     def policies(self, direction: Direction) -> tuple[PolicyKey, ...] | None:
         return self.ingress if direction == "ingress" else self.egress
+
+    def tiers(self, direction: Direction) -> Tiers:
+        return self.ingress_tiers if direction == "ingress" else self.egress_tiers
+
+    def named(self, direction: Direction) -> tuple[PolicyKey, ...]:
+        """All policies that judge the pod in that direction."""
+        tiers = self.tiers(direction)
+        return (*tiers.admin, *(self.policies(direction) or ()), *tiers.baseline)
+
+
+class Counting(NamedTuple):
+    """A rule that counts, and where it is."""
+
+    policy: CompiledPolicy
+    number: int
+    rule: Rule
+
+
+def counting(
+    policies: Iterable[CompiledPolicy], direction: Direction, doubtful: Collection[PolicyKey] = ()
+) -> Iterator[Counting]:
+    """The rules of one tier in the order they are asked: policies by priority, then by name, bytewise.
+
+    Of a policy that may not mean the pod only what it denies counts.  Had it passed a packet on, an Accept that comes
+    later would not have been asked, so that does not count either: closed is never wrong here."""
+    passed = False
+    for policy in sorted(policies, key=lambda policy: (policy.priority, policy.key[1].encode())):
+        in_doubt = policy.key in doubtful
+        for number, rule in enumerate(policy.rules(direction) or ()):
+            if rule.action == "Deny" or not (in_doubt or (passed and rule.action == "Accept")):
+                yield Counting(policy, number, rule)
+            passed = passed or (in_doubt and rule.action == "Pass")
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,17 @@ from functools import lru_cache
 from ipaddress import IPv6Address
 
 from flock.core.policy import names
-from flock.core.policy.compiled import DIRECTIONS, Address, Endpoint, GroupId, NamedPort, Subject, Verdicts
+from flock.core.policy.compiled import (
+    DIRECTIONS,
+    NO_TIERS,
+    Address,
+    Endpoint,
+    GroupId,
+    NamedPort,
+    Subject,
+    Tiers,
+    Verdicts,
+)
 from flock.core.policy.elements import (
     ARP_TABLE,
     BIND_TABLE,
@@ -100,11 +110,17 @@ def classes_of(subject: Subject, numbers: PodNumbers) -> tuple[Class, ...]:
 def _classes(verdicts: Verdicts, *answered: bool) -> tuple[Class, ...]:
     found = []
     for direction, answers in zip(DIRECTIONS, answered, strict=True):
-        policies = verdicts.policies(direction)
-        if policies is not None:
-            found.append(Class(direction, policies))
+        policies, tiers = verdicts.policies(direction), verdicts.tiers(direction)
+        if policies is not None or tiers != NO_TIERS:
+            found.append(Class(direction, policies, tiers))
             if answers:
-                found.append(Class(REPLIES[direction], policies))
+                found.append(Class(REPLIES[direction], policies, tiers))
+    # What a pod sends to its node is a matter of the cluster's policies alone; Baseline's, if no other isolates it.
+    to_node = verdicts.tiers("egress")
+    if verdicts.egress is not None:
+        to_node = Tiers(to_node.admin, (), tuple(key for key in to_node.doubtful if key in to_node.admin))
+    if to_node != NO_TIERS:
+        found.append(Class("egress-node", None, to_node))
     return tuple(found)
 
 

@@ -34,7 +34,7 @@ def to_cut(
     A policy that goes away cuts nothing, unless all are strict: what it allowed may then be denied by the others.
     """
     after = {subject.interface: subject for subject in change.subjects if subject.interface in subjects}
-    if not (after or change.policies or change.dropped or change.dropped_named):
+    if not (after or change.policies or change.dropped or change.dropped_named or change.added or change.added_named):
         return set()
     known = {**policies, **{policy.key: policy for policy in change.policies}}
     strict = {key for key, policy in known.items() if all_strict or policy.strict}
@@ -45,17 +45,20 @@ def to_cut(
         changed = {policy.key for policy in change.policies} & strict
         changed |= {key for key in strict if _loses(known[key], direction, change)}
         for interface, old in subjects.items():
-            before, now = (getattr(s.verdicts, direction) for s in (old, after.get(interface, old)))
-            newly = strict.difference(before or ())
+            before, now = (s.verdicts.named(direction) for s in (old, after.get(interface, old)))
+            newly = strict.difference(before)
             if now and (not (changed | newly).isdisjoint(now) or (all_strict and now != before)):
                 cut.add((interface, direction))
     return {(interface, direction) for interface, direction in cut if interface not in change.removed_subjects}
 
 
 def _loses(policy: CompiledPolicy, direction: Direction, change: Change) -> bool:
-    """Does a rule of the policy allow less because members left?"""
-    groups: Collection[GroupId] = {m.group for m in change.dropped}
-    audiences: Collection[tuple[GroupId | None, NamedPort]] = {(m.group, m.port) for m in change.dropped_named}
+    """Does a rule of the policy allow less because members left?  Or joined, where rules deny."""
+    joined, joined_named = (change.added, change.added_named) if policy.tier else ((), ())
+    groups: Collection[GroupId] = {m.group for m in (*change.dropped, *joined)}
+    audiences: Collection[tuple[GroupId | None, NamedPort]] = {
+        (m.group, m.port) for m in (*change.dropped_named, *joined_named)
+    }
     if not groups and not audiences:
         return False
     return any(

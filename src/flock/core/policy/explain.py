@@ -1,64 +1,17 @@
-"""Why a packet passes or not, from the compiled form that is in the kernel.
-
-`evaluate` follows one packet the way the rules do: out of its source pod (egress), then into its destination pod
-(ingress), each only where that pod is on this node; subjects are known by interface, peers by address.  `why` finds
-out which packets a question in words is about, `describe` lists what applies to a pod.  All results are plain values,
-ready for JSON; `str()` of them is for people.
+"""Questions about policies, in words: `why` finds out which packets one is about (`judging` says what becomes of them),
+`describe` lists what applies to a pod.  Results are plain values, ready for JSON; `str()` of them is for people.
 """
 
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
-from typing import Literal, NamedTuple
 
 import msgspec
 
 from flock.core.errors import FieldError
-from flock.core.policy.compiled import Address, Compiled, Direction, PolicyKey, Rule, named_audiences
+from flock.core.policy.compiled import Address, Compiled, Direction, PolicyKey
 from flock.core.policy.index import PolicyIndex
-from flock.core.policy.wording import peers_text, policy_text, ports_text, rule_text
-
-Outcome = Literal["allowed", "denied", "not isolated", "not decided here"]
-
-
-class Party(msgspec.Struct, frozen=True, kw_only=True):
-    """One end of a packet.  `interface` is empty for all but pods of this node."""
-
-    address: str
-    interface: str = ""
-    pod: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.pod} ({self.address})" if self.pod else self.address
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What one direction came to.  `allowed_by` names the policy and the rule in its spec; `reasons` tell the rest."""
-
-    direction: Direction
-    outcome: Outcome
-    isolated_by: tuple[str, ...] = ()
-    allowed_by: str = ""
-    reasons: tuple[str, ...] = ()
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    verdict: Literal["allow", "deny"]
-    source: Party
-    destination: Party
-    protocol: str
-    port: int | None
-    egress: Finding
-    ingress: Finding
-
-    def __str__(self) -> str:
-        what = self.protocol if self.port is None else f"{self.port}/{self.protocol}"
-        lines = [f"{self.verdict}: {self.source} → {self.destination} {what}"]
-        for finding in (self.egress, self.ingress):
-            by = f", isolated by {', '.join(finding.isolated_by)}" if finding.isolated_by else ""
-            allowed = f" by {finding.allowed_by}" if finding.allowed_by else ""
-            lines.append(f"  {finding.direction + ':':<9}{finding.outcome}{allowed}{by}")
-            lines += (f"           {reason}" for reason in finding.reasons)
-        return "\n".join(lines)
+from flock.core.policy.judging import Explanation, Party, evaluate
+from flock.core.policy.wording import policy_text, rule_text
 
 
 class PolicyRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,112 +48,6 @@ class PodPolicies(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"  {direction + ':':<9}isolated, this passes:" if policies else f"  {direction}: isolated")
             lines += (f"    {policy}" for policy in policies)
         return "\n".join(lines)
-
-
-# --- one packet ---------------------------------------------------------------------------------------------
-
-
-def evaluate(
-    compiled: Compiled,
-    *,
-    source: Party,
-    destination: Party,
-    protocol: str,
-    port: int | None,
-    node_addresses: Collection[Address] = (),
-) -> Explanation:
-    """`protocol` TCP, UDP and SCTP have a port; anything else (ICMP) has none.  Traffic with one of
-    this node's own addresses (`node_addresses`) is not filtered."""
-    packet = _Packet(compiled, source, destination, protocol, port, node_addresses)
-    egress, ingress = packet.finding("egress"), packet.finding("ingress")
-    return Explanation(
-        verdict="deny" if "denied" in (egress.outcome, ingress.outcome) else "allow",
-        source=source,
-        destination=destination,
-        protocol=protocol,
-        port=port,
-        egress=egress,
-        ingress=ingress,
-    )
-
-
-class _Packet(NamedTuple):
-    compiled: Compiled
-    source: Party
-    destination: Party
-    protocol: str
-    port: int | None
-    node_addresses: Collection[Address]
-
-    def finding(self, direction: Direction) -> Finding:
-        ends = (self.source, self.destination)
-        own, other = ends if direction == "egress" else ends[::-1]  # whose policies, and who is the peer
-        subject = self.compiled.subjects.get(own.interface)
-        if subject is None:
-            why = "is on another node, which decides" if own.pod else "is no pod"
-            return Finding(direction=direction, outcome="not decided here", reasons=(f"{own} {why}",))
-        isolating = subject.verdicts.policies(direction)
-        if isolating is None:
-            return Finding(direction=direction, outcome="not isolated")
-        names = tuple(map(policy_text, isolating))
-        passing = "a pod reaches itself" if own.interface == other.interface else ""
-        if ip_address(other.address) in self.node_addresses:
-            passing = "a pod and its own node reach each other"
-        if passing:
-            return Finding(direction=direction, outcome="allowed", isolated_by=names, reasons=(passing,))
-        if not isolating:
-            unknown = f"the labels of {subject.pod} are not known yet, so every policy of its namespace counts"
-            return Finding(direction=direction, outcome="denied", reasons=(unknown,))
-        return self._judged(direction, isolating, ip_address(other.address))
-
-    def _judged(self, direction: Direction, isolating: tuple[PolicyKey, ...], peer: Address) -> Finding:
-        names = tuple(map(policy_text, isolating))
-        reasons = []
-        for key in isolating:
-            rules = self.compiled.policies[key].rules(direction) or ()
-            if closed := self.compiled.policies[key].closed:
-                reasons.append(f"{policy_text(key)}: is refused, so it isolates and allows nothing: {closed}")
-            elif not rules:
-                reasons.append(f"{policy_text(key)}: has no {direction} rules")
-            for number, rule in enumerate(rules):
-                where = f"{policy_text(key)} {direction}[{number}]"
-                miss = self._miss(rule, direction, peer)
-                if not miss:
-                    text = f"{where} ({rule_text(rule, direction)})"
-                    return Finding(direction=direction, outcome="allowed", isolated_by=names, allowed_by=text)
-                reasons.append(f"{where}: {miss}")
-        return Finding(direction=direction, outcome="denied", isolated_by=names, reasons=tuple(reasons))
-
-    def _miss(self, rule: Rule, direction: Direction, peer: Address) -> str:
-        """Why the rule does not let the packet through; empty if it does."""
-        if not self._means(rule, peer):
-            return f"{peer} is not among {peers_text(rule.peers)}"
-        if rule.any_port or self._numbered(rule) or self._named(rule, direction):
-            return ""
-        if self.port is None:
-            return f"{self.protocol} passes only rules without ports, this one has {ports_text(rule)}"
-        return f"{self.port}/{self.protocol} is not among {ports_text(rule)}"
-
-    def _means(self, rule: Rule, peer: Address) -> bool:
-        return (
-            rule.peers.anywhere
-            or any(peer in self.compiled.groups[group] for group in rule.peers.groups)
-            or any(peer in block for block in rule.peers.blocks)
-        )
-
-    def _numbered(self, rule: Rule) -> bool:
-        return self.port is not None and any(
-            ports.protocol == self.protocol and ports.first <= self.port <= ports.last for ports in rule.ports
-        )
-
-    def _named(self, rule: Rule, direction: Direction) -> bool:
-        if self.port is None:
-            return False
-        for group, named in named_audiences(rule, direction):
-            at = self.destination.interface if group is None else ip_address(self.destination.address)
-            if named.protocol == self.protocol and (at, self.port) in self.compiled.named[group, named]:
-                return True
-        return False
 
 
 # --- questions in words -------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Everything policies depend on, kept compiled: objects in one by one, `Change` out at each commit.
 
-    set_policy, set_namespace, set_pod, set_local, drop_... ──▶ (what is touched is noted) ──▶ commit() ──▶ Change
+    set_policy, set_cluster_policy, set_namespace, set_node, set_pod, set_local, drop_...
+        ──▶ (what is touched is noted) ──▶ commit() ──▶ Change
 
 Which policies select a pod of this node is kept up with every event.  The rest waits for the commit: a subject that was
 touched gets its verdicts anew, a policy comes into use (`inuse`) with the first subject it isolates and brings its
@@ -17,24 +18,29 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from flock.core.policy.budget import POD_POLICIES
+from flock.core.policy.cluster import ParsedClusterPolicy, read_cluster_policy
 from flock.core.policy.compiled import (
+    NODES,
+    Address,
     Change,
     Compiled,
-    Direction,
     Endpoint,
     PolicyKey,
     Subject,
     Verdicts,
 )
 from flock.core.policy.crowds import Crowds
-from flock.core.policy.inforce import InForce
+from flock.core.policy.inforce import InForce, Parsed
 from flock.core.policy.labels import Effort, Labels, Objects, Selectors
 from flock.core.policy.parse import ParsedPolicy, read_policy
-from flock.core.policy.peers import Peers
+from flock.core.policy.peers import UNKNOWN, Peers
 from flock.core.policy.podfacts import Local, LocalPod, PodFacts, same_pod
 from flock.core.policy.reach import Reach
 from flock.core.policy.rosters import Audience, Entry, Rosters
+from flock.core.policy.subjects import Subjects
+from flock.core.policy.tiers import ClusterPolicies
+from flock.core.policy.verdicts import verdicts
+from flock.core.policy.versions import Versions
 
 PodKey = tuple[str, str]  # namespace, name
 
@@ -42,8 +48,8 @@ PodKey = tuple[str, str]  # namespace, name
 class PolicyIndex:
     def __init__(self) -> None:
         self.effort = Effort()
-        self._policies: dict[PolicyKey, ParsedPolicy] = {}
-        self._problems: dict[PolicyKey, str] = {}
+        self._versions: Versions[ParsedPolicy] = Versions()
+        self._cluster = ClusterPolicies(self.effort)
         self._selectors: dict[str, Selectors[PolicyKey]] = {}  # by namespace
         self._pods: dict[PodKey, PodFacts] = {}
         self._locals: dict[str, Local] = {}  # by interface
@@ -54,25 +60,29 @@ class PolicyIndex:
         self._peers = Peers(self._rosters, self.effort)
         self._in_use = InForce(self._rosters, self._peers, self._own_entries)
         self._crowds = Crowds(self._rosters)
-        self._users: dict[PolicyKey, int] = {}  # subjects whose verdicts name the policy
         self._touched_subjects: set[str] = set()
         self._touched_policies: set[PolicyKey] = set()
-        self._subjects: dict[str, Subject] = {}  # as of the last commit
+        self._subjects = Subjects(self._crowds)
 
     # --- what is known --------------------------------------------------------------------------------------
 
     @property
     def problems(self) -> Mapping[PolicyKey, str]:
         """Policies whose latest version is refused, and why.  In force is an older good one, else the closed form."""
-        return {**self._problems, **self._in_use.problems}
+        return {**self._versions.problems, **self._cluster.problems, **self._in_use.problems}
 
     def is_closed(self, key: PolicyKey) -> bool:
         """Is the policy in force, or would it be, only as its closed form?"""
-        return bool((self._in_use.policies.get(key) or self._policies[key].compiled).closed)
+        known = self._in_use.policies.get(key) or self._parsed(key).compiled
+        return bool(known.closed)
 
     @property
     def policies(self) -> Mapping[PolicyKey, ParsedPolicy]:
-        return self._policies
+        return self._versions.policies
+
+    @property
+    def cluster_policies(self) -> Mapping[PolicyKey, ParsedClusterPolicy]:
+        return self._cluster.policies
 
     @property
     def pods(self) -> Mapping[PodKey, PodFacts]:
@@ -103,28 +113,35 @@ class PolicyIndex:
     @property
     def compiled(self) -> Compiled:
         """As of the last commit, for reading before the next event."""
-        return Compiled(subjects=self._subjects, policies=self._in_use.policies, **self._rosters.members())
+        return Compiled(subjects=self._subjects.known, policies=self._in_use.policies, **self._rosters.members())
 
     # --- events ---------------------------------------------------------------------------------------------
 
     def set_policy(self, obj: Mapping[str, Any]) -> bool:
         """False if this version is refused; then an earlier good one stays in force, else its closed form is."""
         parsed = read_policy(obj)
-        known = self._policies.get(parsed.key)
-        self._problems.pop(parsed.key, None)
-        if reason := parsed.compiled.closed:
-            self._problems[parsed.key] = reason
-            if known is not None and not known.compiled.closed:
-                return False
-        if parsed != known:
-            self._replace_policy(parsed.key, parsed)
-        return not reason
+        known = self.policies.get(parsed.key)
+        if self._versions.take(parsed):
+            self._replace_policy(parsed.key, known, parsed)
+        return not parsed.compiled.closed
 
     def drop_policy(self, key: PolicyKey) -> None:
-        self._problems.pop(key, None)
+        known = self.policies.get(key)
         self._in_use.forget(key)
-        if key in self._policies:
-            self._replace_policy(key, None)
+        if self._versions.drop(key):
+            self._replace_policy(key, known, None)
+
+    def set_cluster_policy(self, obj: Mapping[str, Any]) -> bool:
+        """As `set_policy`."""
+        parsed = read_cluster_policy(obj)
+        if self._cluster.take(parsed):
+            self._judge_again(parsed.key)
+        return not parsed.compiled.closed
+
+    def drop_cluster_policy(self, key: PolicyKey) -> None:
+        self._in_use.forget(key)
+        if self._cluster.drop(key):
+            self._judge_again(key)
 
     def try_again(self, key: PolicyKey) -> None:
         """If it is refused for want of room: with the next commit."""
@@ -137,9 +154,17 @@ class PolicyIndex:
 
     def set_namespace(self, name: str, labels: Labels) -> None:
         self._peers.set_namespace(name, labels)
+        self._choose_again(self._inhabitants.get(name, ()))
 
     def drop_namespace(self, name: str) -> None:
         self._peers.drop_namespace(name)
+        self._choose_again(self._inhabitants.get(name, ()))
+
+    def set_node(self, name: str, labels: Labels, addresses: tuple[Address, ...]) -> None:
+        self._peers.set((NODES, name), namespace=NODES, labels=labels, addresses=addresses, ports=())
+
+    def drop_node(self, name: str) -> None:
+        self._peers.drop((NODES, name))
 
     def set_pod(self, pod: PodFacts) -> None:
         key = (pod.namespace, pod.name)
@@ -171,12 +196,11 @@ class PolicyIndex:
 
     # --- policies -------------------------------------------------------------------------------------------
 
-    def _replace_policy(self, key: PolicyKey, new: ParsedPolicy | None) -> None:
+    def _replace_policy(self, key: PolicyKey, old: ParsedPolicy | None, new: ParsedPolicy | None) -> None:
         self._touched_policies.add(key)
         namespace = key[0]
         selectors = self._selectors.setdefault(namespace, Selectors(self.effort))
         inhabitants = self._inhabitants.get(namespace, set())
-        old = self._policies.pop(key, None)
         if old is not None:
             selectors.remove(key)
             for interface in self._candidates(old, inhabitants):
@@ -184,7 +208,6 @@ class PolicyIndex:
                     self._locals[interface].selected_by.discard(key)
                     self._touched_subjects.add(interface)
         if new is not None:
-            self._policies[key] = new
             selectors.add(key, new.selector)
             for interface in self._candidates(new, inhabitants):
                 local = self._locals[interface]
@@ -199,6 +222,19 @@ class PolicyIndex:
         """Pods of this node the policy's selector may fit."""
         found = self._labelled.candidates(policy.selector, among=len(inhabitants))
         return inhabitants if found is None else [interface for interface in found if interface in inhabitants]
+
+    def _judge_again(self, key: PolicyKey) -> None:
+        """A ClusterNetworkPolicy has come, gone or changed."""
+        self._touched_policies.add(key)
+        self._touched_subjects.update(self._cluster.subjects(key, self._locals.values(), self._peers.labels_of))
+
+    def _choose_again(self, interfaces: Iterable[str]) -> None:
+        """The pods, or their namespace, have other labels."""
+        pods = (self._locals[interface] for interface in interfaces)
+        self._touched_subjects.update(self._cluster.choose(pods, self._peers.labels_of))
+
+    def _parsed(self, key: PolicyKey) -> Parsed:
+        return self.policies.get(key) or self._cluster.policies[key]
 
     # --- pods -----------------------------------------------------------------------------------------------
 
@@ -233,16 +269,15 @@ class PolicyIndex:
         self._inhabitants.setdefault(pod.namespace, set()).add(interface)
         for audience, entry in self._own_ports(local):
             self._rosters.add(audience, [entry])
-        labels = local.labels
-        if labels is None:
-            return
+        labels = UNKNOWN if local.labels is None else local.labels
         self._labelled.add(interface, labels)
-        if pod.namespace in self._selectors:
+        if local.labels is not None and pod.namespace in self._selectors:
             local.selected_by.update(self._selectors[pod.namespace].fitting(labels))
         if pod.namespace and local.takes_part:
             self._peers.set(
                 interface, namespace=pod.namespace, labels=labels, addresses=pod.addresses, ports=local.ports
             )
+        self._choose_again([interface])
 
     def _move_out(self, interface: str) -> PodKey:
         local = self._locals.pop(interface)
@@ -253,9 +288,8 @@ class PolicyIndex:
             del self._inhabitants[namespace]
         for audience, entry in self._own_ports(local):
             self._rosters.remove(audience, [entry])
-        if local.labels is not None:
-            self._labelled.remove(interface, local.labels)
-            self._peers.drop(interface)
+        self._labelled.remove(interface, UNKNOWN if local.labels is None else local.labels)
+        self._peers.drop(interface)
         return namespace, local.pod.name
 
     def _own_ports(self, local: Local) -> Iterator[tuple[Audience, Endpoint]]:
@@ -270,20 +304,10 @@ class PolicyIndex:
     # --- commit ---------------------------------------------------------------------------------------------
 
     def commit(self) -> Change:
-        subjects, removed_subjects = [], []
-        for interface in sorted(self._touched_subjects):
-            old, new = self._subjects.get(interface), self._subject(interface)
-            if new == old:
-                continue
-            if new is None:
-                del self._subjects[interface]
-                removed_subjects.append(interface)
-            else:
-                self._subjects[interface] = new
-                subjects.append(new)
-            self._count_users(new, +1)
-            self._count_users(old, -1)
+        touched = ((interface, self._subject(interface)) for interface in sorted(self._touched_subjects))
+        subjects, removed_subjects, judging = self._subjects.commit(touched)
         self._touched_subjects.clear()
+        self._touched_policies |= judging
         policies, removed_policies = self._in_use.commit(self._touched_policies, self._wanted, pods=len(self._pods))
         self._touched_policies.clear()
         self._crowds.commit(self._in_use.policies, [policy.key for policy in policies])
@@ -309,28 +333,17 @@ class PolicyIndex:
             pod=local.pod.pod,
             addresses=local.pod.addresses,
             link_local=local.pod.link_local,
-            verdicts=self._verdicts(local),
+            verdicts=self._judged(local),
         )
 
-    def _verdicts(self, local: Local) -> Verdicts:
+    def _judged(self, local: Local) -> Verdicts:
         keys = local.selected_by if local.labels is not None else self._selectors.get(local.pod.namespace, ())
-        return Verdicts(self._isolating(keys, "ingress", local), self._isolating(keys, "egress", local))
+        return verdicts(
+            (self.policies[key].compiled for key in keys),
+            (self._cluster.policies[key].compiled for key in local.subject_of),
+            known=local.labels is not None,
+            doubtful=self._cluster.doubtful(local),
+        )
 
-    def _isolating(self, keys: Iterable[PolicyKey], direction: Direction, local: Local) -> tuple[PolicyKey, ...] | None:
-        isolating = (key for key in keys if self._policies[key].compiled.rules(direction) is not None)
-        found = sorted(isolating)[:POD_POLICIES]
-        if not found:
-            return None
-        return tuple(found) if local.labels is not None else ()
-
-    def _count_users(self, subject: Subject | None, step: int) -> None:
-        if subject is not None:
-            for key in {*(subject.verdicts.ingress or ()), *(subject.verdicts.egress or ())}:
-                self._users[key] = self._users.get(key, 0) + step
-                self._touched_policies.add(key)
-                if not self._users[key]:
-                    del self._users[key]
-            self._crowds.count(subject, step)
-
-    def _wanted(self, key: PolicyKey) -> ParsedPolicy | None:
-        return self._policies[key] if key in self._users else None
+    def _wanted(self, key: PolicyKey) -> Parsed | None:
+        return self._parsed(key) if self._subjects.names(key) else None

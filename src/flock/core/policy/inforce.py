@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from flock.core.policy.budget import Budgets
+from flock.core.policy.cluster import ParsedClusterPolicy
 from flock.core.policy.compiled import ALL_PODS, CompiledPolicy, PolicyKey, closed_form
-from flock.core.policy.parse import EVERYTHING, ParsedPolicy, PeerSelector
+from flock.core.policy.parse import ParsedPolicy
 from flock.core.policy.peers import Peers
+from flock.core.policy.reading import EVERYTHING, PeerSelector
 from flock.core.policy.rosters import Audience, Entry, Rosters, audiences
 
+Parsed = ParsedPolicy | ParsedClusterPolicy
 EVERY_POD = PeerSelector(EVERYTHING, EVERYTHING)
 FAILURES = 2  # of a namespace in one commit: each has gone through up to as many members as a policy may have
 
@@ -28,7 +31,7 @@ class InForce:
         self._peers = peers
         self._own_ports = own_ports
         self._budgets = Budgets()
-        self._refused: dict[PolicyKey, tuple[ParsedPolicy, str]] = {}  # which version, and why; in use or not
+        self._refused: dict[PolicyKey, tuple[Parsed, str]] = {}  # which version, and why; in use or not
         self._failures: Counter[str] = Counter()  # by namespace, in this commit
         self._roomier: set[str] = set()  # namespaces of which something was put down in this commit
         self._grown = False  # groups may have more members than were counted
@@ -53,7 +56,7 @@ class InForce:
         self._grown = True
 
     def commit(
-        self, touched: Collection[PolicyKey], wanted: Callable[[PolicyKey], ParsedPolicy | None], *, pods: int
+        self, touched: Collection[PolicyKey], wanted: Callable[[PolicyKey], Parsed | None], *, pods: int
     ) -> tuple[list[CompiledPolicy], list[PolicyKey]]:
         """Those that changed, and those no longer in use.  `wanted`: None if it is not to be.  `pods`: how many the
         cluster has."""
@@ -78,7 +81,7 @@ class InForce:
         changed = [self.policies[key] for key in sorted(before) if self.policies.get(key) not in (None, before[key])]
         return changed, sorted(key for key, old in before.items() if old is not None and key not in self.policies)
 
-    def _change(self, key: PolicyKey, policy: ParsedPolicy | None, pods: int) -> None:
+    def _change(self, key: PolicyKey, policy: Parsed | None, pods: int) -> None:
         old = self.policies.get(key)
         if (policy.compiled if policy else None) == old:
             return
@@ -96,7 +99,7 @@ class InForce:
         for audience in audiences(old):
             self._rosters.release(audience)
 
-    def _take_up(self, policy: ParsedPolicy, pods: int) -> CompiledPolicy:
+    def _take_up(self, policy: Parsed, pods: int) -> CompiledPolicy:
         """With its groups; its closed form where that is more than this node has room for, or may be."""
         key = policy.key
         known = self._refused.pop(key, None)
@@ -112,11 +115,11 @@ class InForce:
         self._refused[key] = policy, self._budgets.problems[key]
         return closed_form(policy.compiled, self._budgets.problems[key])
 
-    def _refuse_untried(self, policy: ParsedPolicy, reason: str) -> None:
+    def _refuse_untried(self, policy: Parsed, reason: str) -> None:
         self._budgets.problems[policy.key] = reason
         self.again.add(policy.key)
 
-    def _hold_all(self, policy: ParsedPolicy, pods: int) -> bool:
+    def _hold_all(self, policy: Parsed, pods: int) -> bool:
         held: dict[Audience, int] = {}
         for audience in audiences(policy.compiled):
             self._hold(audience, policy)
@@ -127,7 +130,7 @@ class InForce:
                 return False
         return True
 
-    def _still_fits(self, policy: ParsedPolicy, pods: int) -> bool:
+    def _still_fits(self, policy: Parsed, pods: int) -> bool:
         key, needed = policy.key, audiences(policy.compiled)
         sizes = {audience: self._rosters.size(audience) for audience in needed}
         if self._budgets.hold(key, sizes, pods=pods, anew=True):
@@ -139,7 +142,7 @@ class InForce:
             self._rosters.release(audience)
         return False
 
-    def _hold(self, audience: Audience, policy: ParsedPolicy) -> None:
+    def _hold(self, audience: Audience, policy: Parsed) -> None:
         group, port = audience
         if not self._rosters.hold(audience):
             return

@@ -26,6 +26,12 @@ SETS = {
     "isolated-ingress": ("set", "type ifname", "the pods in @ingress: whoever its class does not judge is dropped"),
     "isolated-egress-replies": ("set", "type ifname", "the pods in @egress-replies, likewise"),
     "isolated-ingress-replies": ("set", "type ifname", "the pods in @ingress-replies, likewise"),
+    "egress-node": ("map", "type ifname : verdict", "pods whose packets to the node are judged"),
+    "isolated-egress-node": (
+        "set",
+        "type ifname",
+        "the pods in @egress-node, likewise",
+    ),
 }
 BIND_SETS = {
     "bind-source": ("map", "type ifname : verdict", "writes the number of the pod a connection comes from"),
@@ -109,6 +115,11 @@ BIND_CHAINS: Mapping[str, Sequence[str]] = {
 def is_hook(line: str) -> bool:
     """The line that makes a chain a base chain is no rule."""
     return line.startswith("type ")
+
+
+def count(chains: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Rules by chain."""
+    return {name: sum(not is_hook(line) for line in lines) for name, lines in chains.items()}
 
 
 class Content(NamedTuple):

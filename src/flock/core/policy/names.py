@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from flock.core.policy.compiled import ALL_PODS, GroupId, NamedPort, PolicyKey
+from flock.core.policy.compiled import ALL_PODS, NODES, GroupId, NamedPort, PolicyKey
 
 LONGEST_NAME = 120  # the kernel takes 255; nobody reads that
 LONGEST_COMMENT = 120  # nft 1.0.6 takes 128 bytes
@@ -39,7 +39,7 @@ def comment(text: str) -> str:
 
 def policies_text(policies: tuple[PolicyKey, ...], longest: int) -> str:
     """As many as there is room for, and how many more there are."""
-    told = _FOREIGN_IN_TEXT.sub("'", ",".join(map("/".join, policies))) or "undecided"
+    told = _FOREIGN_IN_TEXT.sub("'", ",".join("/".join(filter(None, key)) for key in policies)) or "undecided"
     if len(told) <= longest or "," not in told:
         return shorten(told, longest)
     room = longest - len(f" and {len(policies)} more")
@@ -55,13 +55,21 @@ def policy_chain(kind: str, policy: PolicyKey) -> str:
 
 
 @lru_cache(maxsize=64)  # pods that are judged alike come one after the other
-def class_chain(kind: str, policies: tuple[PolicyKey, ...]) -> str:
-    return f"{kind}-class/{digest(policies)}"
+def class_chain(kind: str, *parts: Any) -> str:
+    return f"{kind}-class/{digest(*parts)}"
+
+
+def tier_chain(kind: str, tier: str, *parts: Any) -> str:
+    return f"{kind}-{tier.lower()}/{digest(*parts)}"
 
 
 def log_prefix(kind: str, policies: tuple[PolicyKey, ...]) -> str:
     prefix = f"flock {kind} "
     return prefix + policies_text(policies, LONGEST_PREFIX - len(prefix))
+
+
+def rule_prefix(kind: str, rule: str) -> str:
+    return shorten(_FOREIGN_IN_TEXT.sub("'", f"flock {kind} {rule}"), LONGEST_PREFIX)
 
 
 def group_set(group: GroupId, version: int) -> str:
@@ -73,6 +81,8 @@ def group_comment(group: GroupId) -> str:
         return "all pods"
     if group.of:
         return comment(f"{len(group.of)} groups: {'; '.join(map(group_comment, group.of[:3]))}")
+    if group.namespace == NODES:
+        return comment(f"nodes {group.pods or 'all'}")
     where = f"namespace {group.namespace}" if group.namespace else f"namespaces {group.namespaces or 'all'}"
     return comment(f"{where}: pods {group.pods or 'all'}")
 

@@ -7,17 +7,18 @@ Selectors see labels only, so they are compared with profiles, and a replica mor
 all.  Scopes are shared by groups with the same namespaceSelector.  Both sides are found by label (`labels`).
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from flock.core.policy.compiled import Address, GroupId, NamedPort
+from flock.core.policy.compiled import NODES, Address, GroupId, NamedPort
 from flock.core.policy.labels import Effort, Labels, Objects, Selectors, demands_labels
-from flock.core.policy.parse import PeerSelector
 from flock.core.policy.podfacts import Ports
 from flock.core.policy.reach import Reach
+from flock.core.policy.reading import PeerSelector
 from flock.core.policy.rosters import Entry, Rosters
 from flock.core.selectors import LabelSelector
 
 NAME_LABEL = "kubernetes.io/metadata.name"  # every namespace has it, set by the API server, with or without an object
+UNKNOWN: Labels = {"?": ""}  # of a pod whose labels nobody knows yet: no object has these, and only suspicion fits
 
 
 class Peer:
@@ -108,6 +109,11 @@ class Peers:
             self._label(room, {})
             self._close_if_empty(room)
 
+    def labels_of(self, namespace: str) -> Labels:
+        """Of the namespace, with or without an object."""
+        room = self._rooms.get(namespace)
+        return room.labels if room else {NAME_LABEL: namespace}
+
     def _room(self, name: str) -> Room:
         room = self._rooms.get(name)
         if room is None:
@@ -122,7 +128,7 @@ class Peers:
         self._labelled_rooms.remove(room, room.labels)
         room.labels = labels
         self._labelled_rooms.add(room, labels)
-        scopes = set(self._choosing.fitting(labels))
+        scopes = set(self._choosing.fitting(labels)) if room.name != NODES else set()
         if (by_name := self._scopes.get((room.name, ""))) is not None:
             scopes.add(by_name)
         for scope in room.scopes - scopes:
@@ -142,7 +148,7 @@ class Peers:
         scope.rooms.add(room)
         room.scopes.add(scope)
         for profile in room.profiles.values():
-            for group in scope.groups.fitting(profile.labels):
+            for group in _fitting(scope, profile):
                 self._enlist(group, profile)
 
     def _uncover(self, scope: Scope, room: Room) -> None:
@@ -184,7 +190,7 @@ class Peers:
             profile = room.profiles[key] = Profile(room, labels)
             self._profiles.add(profile, labels)
             for scope in room.scopes:
-                for group in scope.groups.fitting(labels):
+                for group in _fitting(scope, profile):
                     self._enlist(group, profile)
         return profile
 
@@ -240,7 +246,7 @@ class Peers:
     def reach(self) -> frozenset[Reach]:
         """The same value for as long as it has not changed."""
         if self._reach is None:
-            self._reach = frozenset(map(_reach, self._groups.values()))
+            self._reach = frozenset(_reach(g) for g in self._groups.values() if g.scope.key[0] != NODES)
         return self._reach
 
     def _gather(self, group: GroupId, selector: PeerSelector) -> Group:
@@ -252,8 +258,12 @@ class Peers:
         if candidates is None:
             candidates = (profile for room in scope.rooms for profile in room.profiles.values())
         for profile in candidates:
-            if profile.room in scope.rooms and self._effort.fits(selector.pods, profile.labels):
+            known = profile.labels is not UNKNOWN
+            if known and profile.room in scope.rooms and self._effort.fits(selector.pods, profile.labels):
                 self._enlist(found, profile)
+        for room in scope.rooms if group.suspects else ():
+            if (unknown := room.profiles.get(_profile_key(UNKNOWN))) is not None:
+                self._enlist(found, unknown)
         return found
 
     def _open(self, group: GroupId, namespaces: LabelSelector | None) -> Scope:
@@ -265,7 +275,7 @@ class Peers:
             self._choosing.add(scope, namespaces)
             candidates = self._labelled_rooms.candidates(namespaces, among=len(self._rooms))
             found = self._rooms.values() if candidates is None else candidates
-            rooms = [room for room in found if self._effort.fits(namespaces, room.labels)]
+            rooms = [r for r in found if r.name != NODES and self._effort.fits(namespaces, r.labels)]
         scope.rooms.update(rooms)
         for room in rooms:
             room.scopes.add(scope)
@@ -293,6 +303,12 @@ def _reach(group: Group) -> Reach:
     if namespaces:
         return Reach(frozenset(room.name for room in group.scope.rooms))
     return Reach(None, group.id.pods if group.demands else "")
+
+
+def _fitting(scope: Scope, profile: Profile) -> Iterable[Group]:
+    if profile.labels is UNKNOWN:
+        return [group for group in scope.groups if group.id.suspects]
+    return scope.groups.fitting(profile.labels)
 
 
 def _profile_key(labels: Labels) -> tuple[str, ...]:

@@ -60,14 +60,15 @@ class LocalPod(msgspec.Struct, frozen=True, kw_only=True):
 class Local:
     """A pod of this node with what is known of it at the moment.  `labels` None: unknown."""
 
-    __slots__ = ("labels", "pod", "ports", "selected_by", "takes_part")
+    __slots__ = ("labels", "pod", "ports", "selected_by", "subject_of", "takes_part")
 
     def __init__(self, pod: LocalPod, facts: PodFacts | None) -> None:
         self.pod = pod
         self.labels = facts.labels if facts else pod.labels
         self.ports: Ports = facts.ports if facts else pod.ports
         self.takes_part = facts.takes_part if facts else True
-        self.selected_by: set[PolicyKey] = set()
+        self.selected_by: set[PolicyKey] = set()  # NetworkPolicies of its namespace
+        self.subject_of: set[PolicyKey] = set()  # ClusterNetworkPolicies; where labels are unknown, all that it may be
 
 
 def same_pod(local: LocalPod, facts: PodFacts) -> bool:
@@ -104,11 +105,11 @@ def local_pod(allocation: Allocation, *, labels: Mapping[str, str] | None, ports
 
 
 def pod_ports(pod: Pod) -> Ports:
-    """Named ports; of two with one name and protocol the first counts, as it does for Services."""
-    found: dict[NamedPort, int] = {}
+    """Named ports; two containers may give one name to two of them, and it means both."""
+    found: dict[tuple[NamedPort, int], None] = {}
     for container in pod.spec.containers or ():
         for port in container.ports or ():
             protocol = port.protocol or "TCP"
             if port.name and protocol in PROTOCOLS and 0 < port.container_port < 65536:
-                found.setdefault(NamedPort(port.name, protocol), port.container_port)  # type: ignore[arg-type]
-    return tuple(found.items())
+                found[NamedPort(port.name, protocol), port.container_port] = None  # type: ignore[arg-type]
+    return tuple(found)

@@ -9,13 +9,13 @@ Both take the change in at once.  If the kernel then refuses it, the mirror is a
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
 
 from flock.core.policy import layout, names, walls
-from flock.core.policy.chainuse import ChainUse, PolicyChain
+from flock.core.policy.chainuse import ChainUse
 from flock.core.policy.compiled import (
     DIRECTIONS,
     Change,
@@ -54,7 +54,7 @@ from flock.core.policy.elements import (
     statements,
 )
 from flock.core.policy.numbers import Numbers, PodNumbers
-from flock.core.policy.rules import VIEWS, Class, policy_chains, version_of
+from flock.core.policy.rules import VIEWS, Asked, Class, by_name, chains_of, version_of
 
 Audience = tuple[GroupId | None, NamedPort]
 
@@ -97,8 +97,8 @@ class Ruleset:
         self._groups: set[GroupId] = set()
         self._audiences: set[Audience] = set()
         self._classes: Counter[Class] = Counter()  # how many pods are in each
-        self._chains: Counter[PolicyChain] = Counter()  # how many classes jump to each
-        self._parts: dict[PolicyChain, tuple[str, ...]] = {}  # the names of a policy's chains
+        self._chains: Counter[Asked] = Counter()  # how many classes jump to each
+        self._parts: dict[Asked, tuple[str, ...]] = {}  # the names of a policy's chains
         self._rules: dict[str, int] = {}  # by chain, without the fixed ones
 
     def full(self, compiled: Compiled, existing: layout.Existing | None) -> str:
@@ -152,18 +152,18 @@ class Ruleset:
         if pod is None:
             return None
         judging = {**layout.CHAINS, **walls.chains(antispoofing=self._antispoofing)}
-        rules: dict[tuple[Table, str], int] = {(TABLE, name): count for name, count in _count(judging).items()}
-        rules |= {(BIND_TABLE, name): count for name, count in _count(layout.BIND_CHAINS).items()}
+        rules: dict[tuple[Table, str], int] = {(TABLE, name): count for name, count in layout.count(judging).items()}
+        rules |= {(BIND_TABLE, name): count for name, count in layout.count(layout.BIND_CHAINS).items()}
         rules |= {(BIND_TABLE, chain(interface)): 1 for chain in (source_chain, destination_chain)}
         for class_ in classes_of(*pod):
-            named = [class_.chain, *(names.policy_chain(class_.kind, key) for key in class_.policies)]
+            named = [class_.chain, *(name for asked in class_.asked() for name in self._parts[asked])]
             rules |= {(TABLE, name): self._rules[name] for name in named}
         return ExpectedOfPod(tuple(dict.fromkeys(pod_elements(pod))), rules)
 
     def expected(self, compiled: Compiled) -> Expected:
         """For comparing with what is in the kernel."""
         fixed = {**layout.CHAINS, **layout.BIND_CHAINS, **walls.chains(antispoofing=self._antispoofing)}
-        rules = _count(fixed)
+        rules = layout.count(fixed)
         for interface in self._subjects:
             rules |= {source_chain(interface): 1, destination_chain(interface): 1}
         elements = Counter(dict.fromkeys(_SETS, 0))
@@ -187,11 +187,13 @@ class Ruleset:
         uses = ChainUse(self._classes, self._chains)
         subjects = self._take_subjects(change, cut, uses)
         updated = {policy.key for policy in change.policies}
-        rewritten = {chain for chain in self._chains if chain[1] in updated} if updated else set()
+        rewritten = {asked for asked in self._chains if not updated.isdisjoint(asked.policies)} if updated else set()
         late = (rewritten - uses.new_chains) & uses.left
-        crowds = {c for c in self._classes if c.is_crowd and not updated.isdisjoint(c.policies)} if updated else set()
+        crowds = (
+            {c for c in self._classes if c.is_crowd and not updated.isdisjoint(c.policies or ())} if updated else set()
+        )
         classes = uses.new_classes | crowds
-        late_classes = {c for c in classes if any((c.kind, key) in late for key in c.policies)}
+        late_classes = {c for c in classes if not late.isdisjoint(c.asked())} if late else set()
         steps = _Steps(
             sets=sets,
             members=self._members(change),
@@ -207,15 +209,15 @@ class Ruleset:
             self._policies.pop(key, None)
         return steps
 
-    def _define(self, policies: Collection[PolicyChain], classes: Collection[Class]) -> list[str]:
+    def _define(self, policies: Collection[Asked], classes: Collection[Class]) -> list[str]:
         """Chains of policies, new or anew, and of new classes; all are named before the first jump to one."""
         chains, stale = [], []
-        for kind, key in sorted(policies):
-            made = policy_chains(self._policies.get(key), kind, key)
-            stale += [name for name in self._parts.get((kind, key), ()) if name not in made]
-            self._parts[kind, key] = tuple(made)
-            chains += [(name, names.comment("/".join(key)), rules) for name, rules in made.items()]
-        chains += [(c.chain, c.comment, c.lines(self._together(c))) for c in sorted(classes)]
+        for asked in sorted(policies, key=by_name):
+            made = chains_of(asked, self._policies)
+            stale += [name for name in self._parts.get(asked, ()) if name not in made]
+            self._parts[asked] = tuple(made)
+            chains += [(name, asked.comment, rules) for name, rules in made.items()]
+        chains += [(c.chain, c.comment, c.lines(self._together(c))) for c in sorted(classes, key=by_name)]
         lines = [f'add chain {TABLE} {name} {{ comment "{text}"; }}' for name, text, _ in chains]
         lines += [f"flush chain {TABLE} {name}" for name, _, _ in chains if name in self._rules]
         for name, _, rules in chains:
@@ -229,12 +231,12 @@ class Ruleset:
         """What its policies say, where they are many and the unions of their groups are there."""
         if not class_.is_crowd:
             return None
-        found = together(class_.policies, self._policies, VIEWS[class_.kind].direction)
+        found = together(class_.policies or (), self._policies, VIEWS[class_.kind].direction)
         return found if self._groups.issuperset(found.unions) else None
 
-    def _gone(self, classes: Collection[Class], policies: Collection[PolicyChain]) -> list[str]:
-        gone = [c.chain for c in sorted(classes)]
-        gone += [name for chain in sorted(policies) for name in self._parts.pop(chain)]
+    def _gone(self, classes: Collection[Class], policies: Collection[Asked]) -> list[str]:
+        gone = [c.chain for c in sorted(classes, key=by_name)]
+        gone += [name for asked in sorted(policies, key=by_name) for name in self._parts.pop(asked)]
         for name in gone:
             del self._rules[name]
         return gone
@@ -336,10 +338,6 @@ _IP = {6: "ipv6_addr", 4: "ipv4_addr", 0: "ifname"}
 
 def _set_order(element: Element) -> tuple[str, int]:
     return (element.table, _SETS[element.set])
-
-
-def _count(chains: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    return {name: sum(not layout.is_hook(line) for line in lines) for name, lines in chains.items()}
 
 
 def _add_set(name: str, type_: str, comment: str) -> str:

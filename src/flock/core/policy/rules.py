@@ -8,16 +8,28 @@ Peers are matched once and ports once: where a rule has several of both, each pe
 that a policy comes to as many lines as it has entries, and never to their product.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Literal, NamedTuple
 
 from flock.core.policy import crowds, names
-from flock.core.policy.compiled import Address, CompiledPolicy, Direction, PolicyKey, PortRange, Rule, named_audiences
+from flock.core.policy.compiled import (
+    NO_TIERS,
+    Address,
+    CompiledPolicy,
+    Direction,
+    PolicyKey,
+    PortRange,
+    Rule,
+    Tier,
+    Tiers,
+    counting,
+    named_audiences,
+)
 from flock.core.policy.crowds import Together
 from flock.core.policy.dropping import ITSELF, logged_drop
 
-Kind = Literal["ingress", "egress", "ingress-replies", "egress-replies"]
+Kind = Literal["ingress", "egress", "ingress-replies", "egress-replies", "egress-node"]
 FEW = 4  # lines that may stay together where a chain for the ports would only be one jump more
 REPLIES: dict[Direction, Kind] = {"ingress": "ingress-replies", "egress": "egress-replies"}
 
@@ -37,42 +49,124 @@ VIEWS: dict[Kind, View] = {
     "egress": View("egress", peer="daddr", server="daddr", own="iifname", port="dport"),
     "ingress-replies": View("ingress", peer="daddr", server="saddr", own="iifname", port="sport"),
     "egress-replies": View("egress", peer="saddr", server="saddr", own="oifname", port="sport"),
+    "egress-node": View("egress", peer="daddr", server="daddr", own="iifname", port="dport"),
 }
 
 
-class Class(NamedTuple):
-    """Pods that are isolated by the same policies are judged by one chain."""
+class Asked(NamedTuple):
+    """What has a chain, or several, that classes jump to: one NetworkPolicy, or the policies of a tier that mean a pod.
+
+    A tier's chain has the rules of all of them in their order, so that a Pass leaves it by returning."""
 
     kind: Kind
     policies: tuple[PolicyKey, ...]
+    tier: Tier | None = None
+    doubtful: tuple[PolicyKey, ...] = ()
 
     @property
     def chain(self) -> str:
-        return names.class_chain(self.kind, self.policies)
-
-    @property
-    def is_crowd(self) -> bool:
-        return len(self.policies) > crowds.MANY
+        if self.tier is None:
+            return names.policy_chain(self.kind, self.policies[0])
+        return names.tier_chain(self.kind, self.tier, self.policies, self.doubtful)
 
     @property
     def comment(self) -> str:
-        return names.policies_text(self.policies, names.LONGEST_COMMENT)
+        if self.tier is None:
+            return names.comment("/".join(self.policies[0]))
+        return f"{self.tier} {names.policies_text(self.policies, names.LONGEST_COMMENT - len(self.tier) - 1)}"
+
+
+class Class(NamedTuple):
+    """Pods that are judged by the same policies are judged by one chain.  `policies`: None where none isolates."""
+
+    kind: Kind
+    policies: tuple[PolicyKey, ...] | None
+    tiers: Tiers = NO_TIERS
+
+    @property
+    def chain(self) -> str:
+        return names.class_chain(self.kind, self.policies, *((self.tiers,) if self.tiers != NO_TIERS else ()))
+
+    @property
+    def is_crowd(self) -> bool:
+        return len(self.policies or ()) > crowds.MANY
+
+    @property
+    def comment(self) -> str:
+        policies = self.tiers.admin + (self.tiers.baseline if self.policies is None else self.policies)
+        return names.policies_text(policies, names.LONGEST_COMMENT)
+
+    def asked(self) -> list[Asked]:
+        """In order.  Baseline is for whom no NetworkPolicy isolates."""
+        found = [self._tier("Admin", self.tiers.admin)]
+        if self.policies is None:
+            found.append(self._tier("Baseline", self.tiers.baseline))
+        else:
+            found += [Asked(self.kind, (key,)) for key in self.policies]
+        return [asked for asked in found if asked.policies]
+
+    def _tier(self, tier: Tier, keys: tuple[PolicyKey, ...]) -> Asked:
+        return Asked(self.kind, keys, tier, tuple(key for key in self.tiers.doubtful if key in keys))
 
     def lines(self, together: Together | None = None) -> list[str]:
-        """`together`: what policies say that are not asked one by one."""
+        """`together`: what policies say that are not asked one by one.  A pod that reaches itself through a Service is
+        a matter of the cluster's policies, and of no namespace's."""
         view = VIEWS[self.kind]
-        direction, asked = view.direction, self.policies if together is None else together.apart
+        tiers = [f"jump {asked.chain}" for asked in self.asked() if asked.tier]
+        if self.policies is None:
+            return [*tiers, "accept"]
+        apart = self.policies if together is None else together.apart
         shared = [line for rule in (together.rules if together else ()) for line in _multiplied(rule, view)]
-        jumps = [f"jump {names.policy_chain(self.kind, policy)}" for policy in asked]
         return [
+            *tiers,
             ITSELF,
             *(f"{line} accept".lstrip() for line in shared),
-            *jumps,
-            *logged_drop(names.log_prefix(direction, self.policies), f"{direction}-drops"),
+            *(f"jump {names.policy_chain(self.kind, policy)}" for policy in apart),
+            *logged_drop(names.log_prefix(view.direction, self.policies), f"{view.direction}-drops"),
         ]
 
 
-def policy_chains(policy: CompiledPolicy | None, kind: Kind, key: PolicyKey) -> dict[str, list[str]]:
+def by_name(what: Asked | Class) -> tuple[str, str]:
+    """A key for sorting."""
+    return what.kind, what.chain
+
+
+def chains_of(asked: Asked, policies: Mapping[PolicyKey, CompiledPolicy]) -> dict[str, list[str]]:
+    """By name; its own is first."""
+    if asked.tier is not None:
+        return _tier_chains(asked, policies)
+    return _policy_chains(policies.get(asked.policies[0]), asked.kind, asked.policies[0])
+
+
+def _tier_chains(asked: Asked, policies: Mapping[PolicyKey, CompiledPolicy]) -> dict[str, list[str]]:
+    """Accept ends the judging, Deny logs and drops, Pass returns.
+
+    Where a rule has several peers and several ports, a chain of its own has the ports.  A Pass cannot return from there
+    past the rules that follow it, so these are in a chain of their own too, and `goto` leads to both."""
+    view, chain = VIEWS[asked.kind], asked.chain
+    found: dict[str, list[str]] = {chain: []}
+    lines, known = found[chain], [policies[key] for key in asked.policies if key in policies]
+    for number, (policy, position, rule) in enumerate(counting(known, view.direction, asked.doubtful)):
+        verdict = {"Accept": "accept", "Pass": "return", "Deny": f"goto {chain}/deny/{number}"}[rule.action]
+        if rule.action == "Deny":
+            by = names.rule_prefix(view.direction, f"{policy.tier} {policy.key[1]} {view.direction}[{position}]")
+            found[f"{chain}/deny/{number}"] = logged_drop(by, f"{view.direction}-drops")
+        peers, ports = list(_peers(rule, view.peer)), list(_port_matches(rule, view))
+        lines += [f"{match} {verdict}" for match in _named_destinations(rule, view)]
+        if min(len(peers), len(ports)) < 2 or len(peers) * len(ports) <= FEW:
+            lines += [f"{match} {verdict}".lstrip() for match in _multiplied(rule, view)]
+            continue
+        found[f"{chain}/{number}"] = [f"{port} {verdict}" for port in ports]
+        if rule.action == "Pass":
+            lines += [f"{peer} goto {chain}/{number}" for peer in peers] + [f"goto {chain}/after/{number}"]
+            found[f"{chain}/{number}"].append(f"goto {chain}/after/{number}")
+            lines = found[f"{chain}/after/{number}"] = []
+        else:
+            lines += [f"{peer} jump {chain}/{number}" for peer in peers]
+    return found
+
+
+def _policy_chains(policy: CompiledPolicy | None, kind: Kind, key: PolicyKey) -> dict[str, list[str]]:
     """The policy's chain, which is first, and those of its rules that have one for their ports."""
     view, chain = VIEWS[kind], names.policy_chain(kind, key)
     found: dict[str, list[str]] = {chain: []}

@@ -13,6 +13,7 @@ from ipaddress import IPv6Address
 
 from flock.core.naming import GATEWAY6
 from flock.core.policy.dropping import LOG_LIMIT, NFLOG_GROUP, logged_drop
+from flock.core.policy.elements import SOURCE
 
 Chains = Mapping[str, Sequence[str]]
 
@@ -70,6 +71,14 @@ _WALLS: Chains = {
         f"udp dport {BFD_PORTS} goto walled",
         "meta l4proto 89 goto walled",  # OSPF, whose name only a file in /etc knows
         *(f"{kind} jump errors-to-node" for kind in _ERRORS),
+        # Policies of the cluster's administrator.  Never what the node asked for, nor how neighbours find each other.
+        "iifname != @isolated-egress-node accept",
+        "ct direction reply accept",
+        f"ct state established,related iifname . ct mark & 0x{SOURCE:08x} @pods accept",
+        "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, mld-listener-report, "
+        "mld2-listener-report, mld-listener-query, mld-listener-done } accept",
+        "iifname vmap @egress-node",
+        "iifname @isolated-egress-node counter name egress-drops drop",
     ],
     # Connections of the node itself carry no number, so here the ends of the one it is about tell whose it is.
     "errors-to-node": [

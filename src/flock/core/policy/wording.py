@@ -1,15 +1,25 @@
 """Compiled rules in words, for people: what a rule is about, and who and what it lets through."""
 
-from flock.core.policy.compiled import Direction, GroupId, NamedPort, Peers, PortRange, Rule
+from flock.core.policy.compiled import NODES, CompiledPolicy, Direction, GroupId, NamedPort, Peers, PortRange, Rule
 
 MAX_NAMED = 6  # blocks or ports spelled out; an exception may leave hundreds of networks
 
 
 def policy_text(key: tuple[str, str]) -> str:
-    return "/".join(key)
+    return "/".join(filter(None, key))
+
+
+def tier_rule_text(policy: CompiledPolicy, direction: Direction, number: int) -> str:
+    """`Admin guard egress[0] "no metadata" (Deny to 169.254.0.0/16: everything)`"""
+    rule = (policy.rules(direction) or ())[number]
+    name = f' "{rule.name}"' if rule.name else ""
+    where = f"{policy.tier} {policy_text(policy.key)} {direction}[{number}]{name}"
+    return f"{where} ({rule.action} {rule_text(rule, direction)})"
 
 
 def group_text(group: GroupId) -> str:
+    if group.namespace == NODES:
+        return f"nodes {group.pods}" if group.pods else "all nodes"
     pods = f"pods {group.pods}" if group.pods else "all pods"
     if group.namespace:
         return f"{pods} of namespace {group.namespace}"

@@ -1,0 +1,76 @@
+"""The ClusterNetworkPolicies there are, and which of them have a pod of this node for a subject.
+
+There are few of them, written by the cluster's administrator, so a pod that comes is compared with those whose selector
+of namespaces fits, and one that changes with the pods of this node.  What their rules mean is for `inforce` and
+`peers`, as with NetworkPolicies.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from flock.core.policy.cluster import ParsedClusterPolicy
+from flock.core.policy.compiled import PolicyKey
+from flock.core.policy.labels import Effort, Labels, Selectors
+from flock.core.policy.podfacts import Local
+from flock.core.policy.reading import EVERYTHING
+from flock.core.policy.versions import Versions
+
+
+class ClusterPolicies(Versions[ParsedClusterPolicy]):
+    """`labels_of`: a namespace's."""
+
+    def __init__(self, effort: Effort) -> None:
+        super().__init__()
+        self._effort = effort
+        self._selectors: Selectors[PolicyKey] = Selectors(effort)  # of namespaces
+
+    def take(self, parsed: ParsedClusterPolicy, *, limits: str = "") -> bool:
+        known = self.policies.get(parsed.key)
+        changed = super().take(parsed, limits=limits or "; ".join(parsed.limits))
+        if changed:
+            self._choosing(parsed.key, known, parsed)
+        return changed
+
+    def drop(self, key: PolicyKey) -> bool:
+        self._choosing(key, self.policies.get(key), None)
+        return super().drop(key)
+
+    def _choosing(self, key: PolicyKey, old: ParsedClusterPolicy | None, new: ParsedClusterPolicy | None) -> None:
+        if old is not None and old.subject is not None:
+            self._selectors.remove(key)
+        if new is not None and new.subject is not None:
+            self._selectors.add(key, new.subject.namespaces or EVERYTHING)
+
+    def subjects(self, key: PolicyKey, pods: Iterable[Local], labels_of: Callable[[str], Labels]) -> Iterator[str]:
+        """The interfaces of pods that are subjects of the policy as it is, or were; each pod knows it afterwards."""
+        subject = self.policies[key].subject if key in self.policies else None
+        for local in pods:
+            is_subject = (
+                subject is not None
+                and bool(local.pod.namespace)
+                and self._effort.fits(subject.namespaces or EVERYTHING, labels_of(local.pod.namespace))
+                and self._may_mean(key, local)
+            )
+            if is_subject or key in local.subject_of:
+                (local.subject_of.add if is_subject else local.subject_of.discard)(key)
+                yield local.pod.interface
+
+    def choose(self, pods: Iterable[Local], labels_of: Callable[[str], Labels]) -> Iterator[str]:
+        """The interfaces of pods that are subjects of others than before; each knows of which afterwards.  A container
+        without a namespace is nobody's subject."""
+        for local in pods:
+            fitting = self._selectors.fitting(labels_of(local.pod.namespace)) if local.pod.namespace else ()
+            subject_of = {key for key in fitting if self._may_mean(key, local)}
+            if subject_of != local.subject_of:
+                local.subject_of = subject_of
+                yield local.pod.interface
+
+    def _may_mean(self, key: PolicyKey, local: Local) -> bool:
+        """Where the pod's labels are not known: yes."""
+        subject = self.policies[key].subject
+        return subject is not None and (local.labels is None or self._effort.fits(subject.pods, local.labels))
+
+    def doubtful(self, local: Local) -> set[PolicyKey]:
+        """Of those it is a subject of as far as one can tell, those that depend on labels nobody knows."""
+        if local.labels is not None:
+            return set()
+        return {key for key in local.subject_of if (chosen := self.policies[key].subject) and chosen.pods != EVERYTHING}
