@@ -43,6 +43,8 @@ class RealCluster:
         self.prober = Prober()
         self.pods: dict[str, Object] = {}
         self.policies: dict[str, Object] = {}
+        self.cluster_policies: dict[str, Object] = {}
+        self.node_labels: dict[str, dict[str, str]] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
         self._homes: dict[str, Node] = {}
         self._written: dict[str, str] = {}
@@ -190,6 +192,22 @@ class RealCluster:
         for name, policy in wanted.items():
             self._write(name, policy)
         self.policies = wanted
+
+    def set_cluster_policies(self, policies: Iterable[Object]) -> None:
+        """These, and no others."""
+        wanted = {f"cluster-policy-{p['metadata']['name']}": p for p in policies}
+        for name in self.cluster_policies.keys() - wanted.keys():
+            self._remove(name)
+        for name, policy in wanted.items():
+            self._write(name, policy)
+        self.cluster_policies = wanted
+
+    def set_node(self, name: str, labels: dict[str, str], addresses: Iterable[str]) -> None:
+        """The Node object, for all to read."""
+        listed = [{"type": "InternalIP", "address": address} for address in addresses]
+        metadata = {"name": name, "labels": labels}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"addresses": listed}}
+        self._write(f"node-{name}", node)
 
     def _write(self, name: str, obj: Object) -> None:
         text = json.dumps(obj)
