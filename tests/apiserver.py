@@ -30,6 +30,7 @@ PATHS = {
     "Namespace": "/api/v1/namespaces",
     "Node": "/api/v1/nodes",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/networkpolicies",
+    "ClusterNetworkPolicy": "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies",
     "NodeConfig": f"{FLOCK}/nodeconfigs",
     "NodeConfigTemplate": f"{FLOCK}/nodeconfigtemplates",
     "Event": "/api/v1/events",

@@ -76,10 +76,26 @@ def test_another_version_of_our_group_is_refused() -> None:
     assert "$.apiVersion" in parse(text).refused[ObjectKey("NodeConfig", "", "node1")]
 
 
-@pytest.mark.parametrize(("kind", "version"), [("Node", "v1"), ("NodeConfig", "flock.fritzlab.net/v1alpha1")])
-def test_other_nodes_objects_are_left_out_even_when_wrong(kind: str, version: str) -> None:
-    text = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: node2, labels: 3}}\n"
+def test_other_nodes_configurations_are_left_out_even_when_wrong() -> None:
+    text = "apiVersion: flock.fritzlab.net/v1alpha1\nkind: NodeConfig\nmetadata: {name: node2, labels: 3}\n"
     assert parse(text) == Manifest({}, {}, ())
+
+
+def test_other_nodes_are_told_apart_from_the_own_one() -> None:
+    text = "".join(f"apiVersion: v1\nkind: Node\nmetadata: {{name: node{number}}}\n---\n" for number in (1, 2))
+    assert set(parse(text).objects) == {ObjectKey("Node", "", "node1"), ObjectKey("ClusterNode", "", "node2")}
+    everybodys = parse_manifest(text.encode(), node=None)
+    assert set(everybodys.objects) == {ObjectKey("Node", "", "node1"), ObjectKey("Node", "", "node2")}
+
+
+def test_a_policy_of_the_cluster_has_no_namespace_and_is_handed_on_when_refused() -> None:
+    head = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\n"
+    assert set(parse(f"{head}metadata: {{name: a}}\nspec: {{tier: Admin}}\n").objects) == {
+        ObjectKey("ClusterNetworkPolicy", "", "a")
+    }
+    refused = parse(f"{head}metadata: {{name: A B}}\n---\n{head}metadata: {{name: b, labels: 3}}\n")
+    assert all(not key.namespace and key.name for key in refused.objects)
+    assert len(refused.objects) == len(refused.refused) == 2
 
 
 def test_policies_and_node_configs_are_kept_as_they_came() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from manifested import POLICY, folder, pod, watching
 
-from flock.core.kinds import NAMESPACES, NODE_CONFIGS, NODES, POLICIES
+from flock.core.kinds import CLUSTER_NODES, CLUSTER_POLICIES, NAMESPACES, NODE_CONFIGS, NODES, POLICIES
 from flock.edge.manifestfile import MAX_BYTES
 from looping import looped
 
@@ -19,6 +19,8 @@ __all__ = ["folder"]  # a fixture
 async def test_everything_in_the_directory_is_there_after_start(folder: Path) -> None:
     (folder / "all.yaml").write_text(
         f"{pod('web')}---\n{POLICY}---\n"
+        "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\n"
+        "metadata: {name: above}\nspec: {tier: Admin}\n---\n"
         "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: a}}\n---\n"
         "apiVersion: v1\nkind: Node\nmetadata: {name: node1}\nspec: {unschedulable: true}\n---\n"
         "apiVersion: v1\nkind: Node\nmetadata: {name: node2}\n---\n"
@@ -35,6 +37,8 @@ async def test_everything_in_the_directory_is_there_after_start(folder: Path) ->
         assert cache.table(NAMESPACES)["", "shop"].labels == {"team": "a"}
         node, config = cache.own(NODES), cache.own(NODE_CONFIGS)
         assert node is not None and node.cordoned and list(cache.table(NODES)) == [("", "node1")]
+        assert list(cache.table(CLUSTER_NODES)) == [("", "node2")]
+        assert cache.table(CLUSTER_POLICIES)["", "above"]["spec"] == {"tier": "Admin"}
         assert config is not None and config["spec"] == {"mtu": 9000}
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from flock.core.annotations import own_annotations
 from flock.core.errors import Code, FlockError
-from flock.core.model import Container, ContainerPort, Metadata, Namespace, Node, Pod, PodSpec, PodStatus
+from flock.core.model import Container, ContainerPort, Metadata, Namespace, Node, NodeStatus, Pod, PodSpec, PodStatus
 from flock.core.nesting import shallow
 
 T = TypeVar("T")
@@ -115,6 +115,15 @@ def decode_node(raw: bytes) -> Node:
     return decode(raw, Node)
 
 
+def decode_cluster_node(raw: bytes) -> Node:
+    """Only what policies read of a peer: a kubelet writes its Node's status all the time."""
+    node = decode(raw, Node)
+    return Node(
+        Metadata(name=node.metadata.name, labels=node.metadata.labels),
+        status=NodeStatus(addresses=node.status.addresses),
+    )
+
+
 def decode_config(raw: bytes) -> Mapping[str, Any]:
     """A NodeConfig or a template, to be checked by whoever reads it; with its status, to see what was reported."""
     found = decode(raw, _Object)
@@ -125,7 +134,7 @@ def decode_config(raw: bytes) -> Mapping[str, Any]:
 
 
 def decode_policy(raw: bytes) -> Mapping[str, Any]:
-    """A NetworkPolicy, to be checked by whoever compiles it.
+    """A policy of either kind, to be checked by whoever compiles it.
 
     One that cannot be read as an object has a text for a spec, so that it is refused there, where it is known what a
     refused policy closes.  Unreadable only if it does not even tell its name."""

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from flock.core.decoding import (
+    decode_cluster_node,
     decode_cluster_pod,
     decode_config,
     decode_namespace,
@@ -65,6 +66,7 @@ class Kind(Generic[T]):
     judged: bool = False  # handed on even if refused: its reader decides what that means for pods
     remembered: bool = True  # on disk, for a start without the API server
     partial: bool = False  # followed only as far as somebody needs it, extent by extent
+    optional: bool = False  # an API server that does not know the kind is as good as one that has none of it
 
     @property
     def kind(self) -> str:
@@ -99,6 +101,15 @@ TEMPLATES = Kind[Raw]("NodeConfigTemplate", OWN_GROUP, "nodeconfigtemplates", na
 POLICIES = Kind[Raw](
     "NetworkPolicy", POLICY_GROUP, "networkpolicies", namespaced=True, decode=decode_policy, judged=True
 )
+CLUSTER_POLICIES = Kind[Raw](
+    "ClusterNetworkPolicy",
+    "policy.networking.k8s.io/v1alpha2",
+    "clusternetworkpolicies",
+    namespaced=False,
+    decode=decode_policy,
+    judged=True,
+    optional=True,
+)
 # Only policies mean pods of other nodes, and not all of them.  Those of this node are told once, as `PODS`; manifests
 # tell all pods so.
 CLUSTER_PODS = Kind[Pod](
@@ -112,5 +123,19 @@ CLUSTER_PODS = Kind[Pod](
     shape=None,
     partial=True,
 )
+# Only policies mean other Nodes than the own one, and few do.
+CLUSTER_NODES = Kind[Node](
+    "ClusterNode", "v1", "nodes", of="Node", namespaced=False, decode=decode_cluster_node, shape=Node, partial=True
+)
 
-KINDS: tuple[Kind[Any], ...] = (PODS, NAMESPACES, NODES, NODE_CONFIGS, TEMPLATES, POLICIES, CLUSTER_PODS)
+KINDS: tuple[Kind[Any], ...] = (
+    PODS,
+    NAMESPACES,
+    NODES,
+    NODE_CONFIGS,
+    TEMPLATES,
+    POLICIES,
+    CLUSTER_POLICIES,
+    CLUSTER_PODS,
+    CLUSTER_NODES,
+)

@@ -1,7 +1,7 @@
 """One manifest file's text → the objects in it, as `kubectl` would take them.
 
 YAML with several documents, JSON, and `kind: List` in both.  Objects are taken or refused one by one, each refusal
-naming object and field; a refused NetworkPolicy is handed on as such, for it isolates.  Text in which some document
+naming object and field; a refused policy is handed on as such, for it isolates.  Text in which some document
 cannot be told to be an object at all is refused as a whole: that is what a half-written file looks like.  Kinds flock
 does not read pass without a word.
 
@@ -57,23 +57,22 @@ class Refused(Exception):
 
 
 def parse_manifest(data: bytes, *, node: str | None, kinds: Iterable[Kind[Any]] = KINDS) -> Manifest:
-    """Objects of nodes other than `node` (Node, NodeConfig) are left out, unless that is None.  Raises Unreadable."""
-    rows = {kind.name: kind for kind in kinds if kind.shape is not None}
+    """NodeConfigs of nodes other than `node` are left out, unless that is None, and Nodes told as another kind than
+    the own one.  Raises Unreadable."""
+    rows = [kind for kind in kinds if kind.shape is not None]
     objects: dict[ObjectKey, Object] = {}
     refused: dict[ObjectKey, str] = {}
     warnings: list[str] = []
     for item in _items(_documents(data)):
-        kind = rows.get(item["kind"])
-        if kind is None or _foreign(item, kind):
+        kind = next((kind for kind in rows if _is_one(item, kind, node)), None)
+        if kind is None:
             continue
-        key = _key(item, namespaced=kind.namespaced)
-        if kind.is_of_one_node and node is not None and key.name not in ("", node):
-            continue
+        key = _key(item, kind)
         try:
             value = _object(item, kind)
         except Refused as error:
             refused[key] = str(error)
-            key = _judged(item, key)
+            key = _judged(item, key, namespaced=kind.namespaced)
             if not kind.judged or not key.name:
                 continue
             value = {**item, "metadata": {**item["metadata"], "name": key.name}, REFUSED: str(error)}
@@ -171,35 +170,40 @@ def _with_kind(value: Any, where: str) -> dict[str, Any]:
 # --- document → object --------------------------------------------------------------------------------------
 
 
-def _foreign(item: Raw, kind: Kind[Any]) -> bool:
-    """Another API group's object that happens to have the same kind, such as Calico's NetworkPolicy."""
+def _is_one(item: Raw, kind: Kind[Any], node: str | None) -> bool:
+    """Of the kind, and of those that concern the node.  Another API group may have a kind of the same name, as Calico
+    has a NetworkPolicy."""
     version = item.get("apiVersion")
-    return isinstance(version, str) and _group(version) != _group(kind.api_version)
+    foreign = isinstance(version, str) and _group(version) != _group(kind.api_version)
+    if item["kind"] != kind.kind or foreign:
+        return False
+    return not kind.is_of_one_node or node is None or _key(item, kind).name in ("", node)
 
 
 def _group(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-def _key(item: Raw, *, namespaced: bool) -> ObjectKey:
+def _key(item: Raw, kind: Kind[Any]) -> ObjectKey:
     """Which object this is; without a name if its metadata does not say so properly."""
     metadata = item.get("metadata")
     if isinstance(metadata, dict):
         name: Any = metadata.get("name")
-        namespace = (metadata.get("namespace") or DEFAULT_NAMESPACE) if namespaced else ""
-        if _is_name(name) and (_is_name(namespace) or not namespaced):
-            return ObjectKey(item["kind"], namespace, name)
-    return ObjectKey(item["kind"], "", "")
+        namespace = (metadata.get("namespace") or DEFAULT_NAMESPACE) if kind.namespaced else ""
+        if _is_name(name) and (_is_name(namespace) or not kind.namespaced):
+            return ObjectKey(kind.name, namespace, name)
+    return ObjectKey(kind.name, "", "")
 
 
-def _judged(item: Raw, key: ObjectKey) -> ObjectKey:
+def _judged(item: Raw, key: ObjectKey, *, namespaced: bool) -> ObjectKey:
     """What a refused object is handed on as; without a name if it cannot be.  One whose namespace can be read and whose
     name cannot goes by its content, so that none takes another's place."""
     metadata = item.get("metadata")
     namespace = (metadata.get("namespace") or DEFAULT_NAMESPACE) if isinstance(metadata, dict) else None
     if key.name or not _is_name(namespace):
         return key
-    return ObjectKey(key.kind, str(namespace), f"nameless-{blake2b(repr(item).encode(), digest_size=16).hexdigest()}")
+    namespace = str(namespace) if namespaced else ""
+    return ObjectKey(key.kind, namespace, f"nameless-{blake2b(repr(item).encode(), digest_size=16).hexdigest()}")
 
 
 def _is_name(value: Any) -> bool:

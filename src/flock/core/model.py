@@ -168,6 +168,10 @@ class NodeSpec(msgspec.Struct, frozen=True, rename={"pod_cidrs": "podCIDRs", "un
     pod_cidrs: tuple[str, ...] | None = None
 
 
+class NodeAddress(msgspec.Struct, frozen=True):
+    address: str = ""
+
+
 class NodeCondition(msgspec.Struct, frozen=True):
     type: str = ""
     status: str = ""
@@ -175,6 +179,7 @@ class NodeCondition(msgspec.Struct, frozen=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
+    addresses: tuple[NodeAddress, ...] | None = None
     conditions: tuple[NodeCondition, ...] | None = None
 
 

@@ -33,7 +33,8 @@ class Problem(msgspec.Struct, frozen=True):
 
 class Watch(msgspec.Struct, kw_only=True):
     """How one kind of object, or an extent of it, is followed: `heard` is when the other end last said anything (as
-    told by `watches`: how many seconds ago), `silences` how often it was given up because it said nothing."""
+    told by `watches`: how many seconds ago), `silences` how often it was given up because it said nothing.  `absent`:
+    the other end does not know the kind, and need not."""
 
     kind: str
     extent: str = ""  # empty: all of it
@@ -41,6 +42,7 @@ class Watch(msgspec.Struct, kw_only=True):
     problem: str = ""
     heard: float
     silences: int = 0
+    absent: bool = False
 
 
 class Cache:
@@ -132,8 +134,8 @@ class Cache:
     @property
     def watches(self) -> tuple[Watch, ...]:
         """What is followed over a connection that may be lost."""
-        now = time.monotonic()
-        return tuple(msgspec.structs.replace(w, heard=round(now - w.heard, 1)) for w in self._watches.values())
+        now, followed = time.monotonic(), (watch for watch in self._watches.values() if not watch.absent)
+        return tuple(msgspec.structs.replace(watch, heard=round(now - watch.heard, 1)) for watch in followed)
 
     # --- for feeders ---
 

@@ -61,9 +61,16 @@ class KubeFeeder:
         self._supervisor.keep("memory of the cluster", self._last_known.run)
 
     def _reflector(self, kind: Kind[Any], sink: Sink, extent: Extent, on_list: Callable[[], None]) -> Reflector:
-        state, node = self._cache.watch(kind, extent), self._cache.node
         reflector = Reflector(
-            self._client, kind, sink, state, node=node, extent=extent, on_list=on_list, on_recovery=self._hurry
+            self._client,
+            kind,
+            sink,
+            self._cache.watch(kind, extent),
+            node=self._cache.node,
+            extent=extent,
+            on_list=on_list,
+            on_recovery=self._hurry,
+            on_absent=partial(self._last_known.recall, kind),
         )
         self._reflectors.add(reflector)
         return reflector

@@ -1,6 +1,7 @@
 """The last known state of the cluster, on disk: a node that boots while the API server is away still isolates.
 
-Written some seconds after a change, never in the way of anything; read only if the API server does not answer at start.
+Written some seconds after a change, never in the way of anything; read only if the API server does not answer at start,
+or does not know a kind that it may not have loaded yet.
 """
 
 import asyncio
@@ -50,7 +51,7 @@ class LastKnown:
         """Until cancelled."""
         await asyncio.sleep(RECALL_AFTER)
         if not self._cache.synced:
-            self._recall(await asyncio.to_thread(self._load))
+            self._recall_all(await asyncio.to_thread(self._load))
         while True:
             await self._unsaved.wait()
             size = sum(len(self._cache.table(kind)) for kind in self._cache.kinds)
@@ -60,6 +61,12 @@ class LastKnown:
                 kept = {k.name: dict(self._cache.table(k)) for k in self._cache.kinds if k.remembered}
                 await asyncio.to_thread(self._save, kept)
 
+    async def recall(self, kind: Kind[Any]) -> None:
+        """What an earlier life knew of a kind that the server does not know now, unless it has told it in this one."""
+        if not self._cache.is_listed(kind):
+            for key, value in (await asyncio.to_thread(self._load)).get(kind.name, {}).items():
+                self._cache.put(kind, key, value)
+
     def listed(self, kind: Kind[Any]) -> None:
         """The API server has told all of a kind: nothing of it is a memory any more."""
         self._recalled.discard(kind.name)
@@ -68,7 +75,7 @@ class LastKnown:
             for following in self._followings:
                 following.doubt()
 
-    def _recall(self, known: Mapping[str, Objects]) -> None:
+    def _recall_all(self, known: Mapping[str, Objects]) -> None:
         """Go on with what was known before; the first list of each kind, whenever it succeeds, corrects it."""
         if not known.get(NODE_CONFIGS.name) and not known.get(TEMPLATES.name):
             return

@@ -6,6 +6,9 @@ inside the stream, a broken connection, not even a bookmark for SILENCE: whateve
 spread at random, either the watch goes on or, where its place is lost, a new list is taken.  What is known stays in
 force all the while.
 
+Of an optional kind the server may know nothing: then it has none of it, and is asked again.  But a server that has just
+started does not know its definitions yet, so what is known of such a kind stays until it has said so for DISBELIEF.
+
 Objects are refused one by one: what one tenant wrote keeps nobody from hearing of the others (invariants 7 and 11).
 """
 
@@ -15,7 +18,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Callable, Set
+from collections.abc import Awaitable, Callable, Set
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlencode
@@ -35,11 +38,12 @@ PAGE = 500  # objects asked for at once; fewer where they are so large that an a
 WATCH_SECONDS = 290  # the server ends a watch after this long; spread so that nodes do not come back all at once
 SILENCE = 150.0  # the server sends a bookmark every minute: two were missed
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+DISBELIEF = 300.0  # a server loads its definitions within seconds, a slow one within a minute or two
 STABLE = 10.0  # a watch that held this long was a good one: the next pause is short again
 
 NAMELESS: Key = ("", "?")  # an object that does not even tell its name
 S = TypeVar("S")
-GONE = 410
+ABSENT, GONE = 404, 410
 
 
 class _ListMeta(msgspec.Struct, frozen=True):
@@ -91,7 +95,7 @@ class Sink(Protocol):
 
 class Reflector:
     """Feeds a sink with one kind.  `on_list` runs after each full list, `on_recovery` when the server answers again
-    after trouble; how it goes is in `state`."""
+    after trouble, `on_absent` each time it says that it does not know the kind; how it goes is in `state`."""
 
     def __init__(
         self,
@@ -104,6 +108,7 @@ class Reflector:
         extent: Extent = ALL,
         on_list: Callable[[], None],
         on_recovery: Callable[[], None],
+        on_absent: Callable[[], Awaitable[None]],
     ) -> None:
         self._client = client
         self._kind = kind
@@ -112,6 +117,8 @@ class Reflector:
         self._state = state
         self._on_list = on_list
         self._on_recovery = on_recovery
+        self._on_absent = on_absent
+        self._absent_since: float | None = None
         self._selector = {"fieldSelector": kind.selector.format(node=node)} if kind.selector else {}
         self._selector |= {"labelSelector": extent.labels} if extent.labels else {}
         self._hurried = asyncio.Event()
@@ -130,9 +137,14 @@ class Reflector:
                     await self._list()
                 await self._watch()
             except FlockError as error:
-                if isinstance(error, Lost) or (isinstance(error, ApiError) and error.status == GONE):
+                status = error.status if isinstance(error, ApiError) else 0
+                if isinstance(error, Lost) or status in (ABSENT, GONE):
                     self._version = ""
-                self._complain(error)
+                if status == ABSENT and self._kind.optional:
+                    await self._absent(error)
+                else:
+                    self._absent_since, self._state.absent = None, False  # who was away may have started anew
+                    self._complain(error)
             finally:
                 self._state.up = False
             if time.monotonic() - started > STABLE:
@@ -155,8 +167,22 @@ class Reflector:
             since = before or f"{datetime.now(UTC):%H:%M:%S} UTC)"
             self._complaint, self._state.problem = error.msg, f"{error.msg} (since {since}"
 
+    async def _absent(self, error: FlockError) -> None:
+        await self._on_absent()
+        now = time.monotonic()
+        since = self._absent_since = self._absent_since or now
+        known = self._sink.known()
+        if known and now - since < DISBELIEF:
+            self._complain(error)
+        else:
+            for key in known:
+                self._sink.drop(key, "")
+            self._served()
+            self._state.absent = True
+        self._on_list()
+
     def _served(self) -> None:
-        self._state.heard = time.monotonic()
+        self._state.heard, self._state.absent = time.monotonic(), False
         recovered, self._state.problem, self._complaint = bool(self._state.problem), "", ""
         if recovered:
             self._on_recovery()
@@ -178,6 +204,7 @@ class Reflector:
             for key in self._sink.known() - seen:
                 self._sink.drop(key, self._version)
         self._sink.reach(self._version)
+        self._absent_since = None
         self._served()
         self._on_list()
 
