@@ -14,6 +14,7 @@ from flock.agent.refusals import PACE, Refusals
 from flock.core.errors import Code
 from flock.core.happenings import AddFailed, Attached, ConfigRefused, PolicyRefused, Share
 from flock.core.kinds import POLICIES
+from flock.core.policy.index import PolicyIndex
 
 CONFIG = {"metadata": {"uid": "c-1"}}
 POLICY = {"metadata": {"uid": "p-1"}}
@@ -85,7 +86,7 @@ def test_of_refused_policies_one_of_a_namespace_is_told_at_a_time_and_each_versi
 ) -> None:
     happened, now = Happened(), 1000.0
     monkeypatch.setattr(refusals, "time", SimpleNamespace(monotonic=lambda: now))
-    telling = Refusals(happened)
+    telling = Refusals(PolicyIndex(), happened)
 
     def told(problems: dict[tuple[str, str], str]) -> list[str]:
         number = len(happened.after(Share.PODS, 0)[0])

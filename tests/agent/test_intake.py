@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flock.agent.intake import MOVES_AT_ONCE, Intake
+from flock.agent.outlook import Outlook
 from flock.core.facts import NodeFacts
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.podfacts import LocalPod
@@ -27,9 +28,10 @@ class Cluster:
 
     def __init__(self, cache: Cache, feeder: ManifestFeeder, folder: Path, state: Path) -> None:
         self._feeder, self._folder = feeder, folder
-        self.index = PolicyIndex()
+        outlook = Outlook(cache)
+        self.index = PolicyIndex(outlook.sees)
         believed: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
-        self.intake = Intake(cache, self.index, configured=believed, preparing=believed, state_dir=state)
+        self.intake = Intake(cache, self.index, outlook, configured=believed, preparing=believed, state_dir=state)
         for policy in range(GROUPS // 250):
             self.policy(f"policy{policy}", unlike=str(policy))
         for name in map(str, range(PODS)):

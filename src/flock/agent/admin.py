@@ -67,6 +67,7 @@ class Admin:
             "announced": sorted(self._parts.announcer.announced),
             "withdrawn": self._parts.announcer.withdrawn,
             "policies": len(self._parts.policies.index.policies),
+            "clusterPolicies": len(self._parts.policies.index.cluster_policies),
             "policiesWaiting": self._parts.policies.waiting,
         }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from flock.agent.happened import Happened
 from flock.core.happenings import AddFailed, ConfigRefused, Happening, PolicyRefused, Share
-from flock.core.kinds import NODE_CONFIGS, POLICIES
+from flock.core.kinds import CLUSTER_POLICIES, NODE_CONFIGS, POLICIES
 from flock.edge.cache import Cache
 from flock.edge.kube.writer import KubeWriter
 
@@ -46,9 +46,12 @@ class Events:
                 uid = _uid(self._cache.own(NODE_CONFIGS))
                 await self._writer.config_event(reason="FlockConfigRefused", message=happening.problem, uid=uid)
             case PolicyRefused():
-                namespace, _, name = happening.policy.partition("/")
-                uid = _uid(self._cache.table(POLICIES).get((namespace, name)))
-                await self._writer.policy_event(namespace=namespace, name=name, uid=uid, message=happening.problem)
+                namespace, _, name = happening.policy.rpartition("/")
+                kind = POLICIES if namespace else CLUSTER_POLICIES
+                uid = _uid(self._cache.table(kind).get((namespace, name)))
+                await self._writer.policy_event(
+                    kind=kind, namespace=namespace, name=name, uid=uid, message=happening.problem
+                )
 
 
 def _uid(found: Mapping[str, Any] | None) -> str:

@@ -1,14 +1,17 @@
-"""What policies depend on, from the cache into the index: policies, namespaces, pods, and what the node's
-configuration grants of their addresses.
+"""What policies depend on, from the cache into the index: policies of both kinds, namespaces, Nodes, pods, and what the
+node's configuration grants of their addresses.
 
 Everything once the first full picture is there, then what changed, a bounded part of it at a time and no namespace more
 than its share (`pacing`): of policies, and of pods, wherever they are, for hundreds of selectors may mean one.  First
 come, first served within a namespace: whatever else it changes, each change has its turn.  A policy that is refused
 leaves its last good version in force, and that one is kept on disk for as long.
+
+What the cluster's administrator changes is taken in at once.  But a ClusterNetworkPolicy denies, and while its peers
+are not listed it would not: so its former version stays until they are, and with it what changed after it, for one
+policy may take another's place.  What is not listed in time is closed then (`core/policy/sight.py`).
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,34 +19,45 @@ from typing import Any
 
 from flock.agent.configured import Configured
 from flock.agent.lastgood_policies import LastGoodPolicies, same_object
+from flock.agent.outlook import PATIENCE, Outlook
 from flock.agent.preparing import Preparing
-from flock.core.kinds import CLUSTER_PODS, NAMESPACES, PODS, POLICIES, Extent
+from flock.core.kinds import CLUSTER_NODES, CLUSTER_PODS, CLUSTER_POLICIES, NAMESPACES, NODES, PODS, POLICIES
+from flock.core.model import NO_MAP
 from flock.core.policy import budget
 from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.pacing import Pacing
-from flock.core.policy.reach import Reach, extents
+from flock.core.policy.podfacts import node_addresses
+from flock.core.policy.reach import Reach
 from flock.core.policy.vouching import PodKey, Vouching
 from flock.edge.cache import Cache, ChangeKey
 
 # Of a namespace for one transaction, a tenth of a second each: policies, counted by the sets and rules they need and
 # one for each; pods elsewhere, counted by the selectors they are compared with and the members of groups they move.
 AT_ONCE, MOVES_AT_ONCE = 1024, 2048
-PATIENCE = 3.0  # of an ADD, for pods elsewhere to be listed
-NAMED = 5  # extents in a message
+READ = (NAMESPACES, POLICIES, CLUSTER_POLICIES, PODS, CLUSTER_PODS, NODES, CLUSTER_NODES)
+PACED = {kind.name for kind in (POLICIES, PODS, CLUSTER_PODS)}
+AT_ONCE_KINDS = {kind.name for kind in (NAMESPACES, NODES, CLUSTER_NODES)}
 UNNOTICED = 64  # of the latter make no transaction longer, and are not charged: the pods of large clusters come and go
 
 
 class Intake:
     def __init__(
-        self, cache: Cache, index: PolicyIndex, *, configured: Configured, preparing: Preparing, state_dir: Path
+        self,
+        cache: Cache,
+        index: PolicyIndex,
+        outlook: Outlook,
+        *,
+        configured: Configured,
+        preparing: Preparing,
+        state_dir: Path,
     ) -> None:
-        self._cache = cache
-        self._reader = cache.reader(NAMESPACES, POLICIES, PODS, CLUSTER_PODS)
+        self._reader = cache.reader(*READ)
         self._namespaces = cache.table(NAMESPACES)
-        self._policies = cache.table(POLICIES)
+        self._policies, self._cluster_policies = cache.table(POLICIES), cache.table(CLUSTER_POLICIES)
+        self._nodes, self._cluster_nodes = cache.table(NODES), cache.table(CLUSTER_NODES)
         self._pods, self._cluster_pods = cache.table(PODS), cache.table(CLUSTER_PODS)
-        self._index = index
+        self._index, self._outlook = index, outlook
         self._configured, self._preparing = configured, preparing
         self._vouching = Vouching()
         self._last_good = LastGoodPolicies(state_dir)
@@ -52,9 +66,11 @@ class Intake:
         self._later: dict[str, dict[ChangeKey, None]] = {}
         self._taken: frozenset[str] = frozenset()  # namespaces whose changes were taken in and are not in force yet
         self._policies_changed = True  # since their last good versions were kept
-        self._reach: frozenset[Reach] | None = None  # for which pods elsewhere were asked
-        self._lacked: frozenset[Extent] = frozenset()  # what was not listed when changes were last taken in
-        self._grown = False  # some of that has been since, and is being taken in
+        # ClusterNetworkPolicies that changed and wait for their peers to be listed, in the order in which they came.
+        self._proposed: dict[PolicyKey, None] = {}
+        self._proposed_reach: frozenset[Reach] = frozenset()
+        self._reach: frozenset[Reach] | None = None  # for which peers elsewhere were asked
+        self._grown = False  # more of them have been listed since, and are being taken in
 
     def take_everything(self) -> None:
         """All that is known, at once."""
@@ -74,49 +90,42 @@ class Intake:
         return {namespace: cost for namespace, cost in costs.items() if cost}
 
     def reach_out(self) -> None:
-        """Say which pods elsewhere have to be known, now that policies in use have changed."""
-        if self._index.reach is not self._reach:
-            self._reach, before = self._index.reach, self._cache.needed(CLUSTER_PODS)
-            needed = extents(self._reach, namespaces=len(self._namespaces), before=before)
-            self._cache.need(CLUSTER_PODS, needed)
-            self._lacked |= frozenset(self._cache.lacking(CLUSTER_PODS))
-
-    @property
-    def lacking(self) -> str:
-        """What of it is not known yet, in words."""
-        return ", ".join(map(str, sorted(self._cache.lacking(CLUSTER_PODS))[:NAMED]))
-
-    @property
-    def awaited(self) -> list[float]:
-        """For how many seconds by now, of what is not known yet and soon may be."""
-        now = time.monotonic()
-        ages = (now - since for since in self._cache.lacking(CLUSTER_PODS).values())
-        return [age for age in ages if age < PATIENCE]
-
-    async def more_is_known(self) -> bool:
-        """Once pods elsewhere are listed that only just became needed; False if there were none.  A pod that comes up
-        without them is closed to them until they are: for a listing that fails, nobody waits longer than PATIENCE."""
-        waited = False
-        with contextlib.suppress(TimeoutError):
-            while awaited := self.awaited:
-                waited = True
-                async with asyncio.timeout(PATIENCE - min(awaited)):
-                    await self._cache.changed()
-        return waited
+        """Say who elsewhere has to be known, now that policies in use have changed."""
+        reach = self._index.reach
+        if self._proposed_reach or reach is not self._reach:
+            self._reach = None if self._proposed_reach else reach
+            self._outlook.need(reach | self._proposed_reach, namespaces=len(self._namespaces))
 
     def _gather(self) -> None:
-        """What changed, to wait for its turn; namespaces themselves need not."""
-        lacking = frozenset(self._cache.lacking(CLUSTER_PODS))
-        self._grown = self._grown or bool(self._lacked - lacking)
-        self._lacked = lacking
+        """What changed, to wait for its turn; what tenants cannot change need not."""
+        more, turned = self._outlook.look()
+        self._grown = self._grown or more
+        if more or turned:
+            self._index.sight.change()
         self._take_pods(self._vouching.configure(self._configured.config, self._preparing.facts))
         changes = self._reader.changes()
-        self._take(change for change in changes if change[0] == NAMESPACES.name)
-        changes += ((POLICIES.name, *key) for key in self._index.again)
-        for kind, namespace, name in changes:
-            if kind != NAMESPACES.name:
-                kind = POLICIES.name if kind == POLICIES.name else PODS.name  # wherever the pod is
+        self._take(change for change in changes if change[0] in AT_ONCE_KINDS)
+        self._proposed |= {(change[1], change[2]): None for change in changes if change[0] == CLUSTER_POLICIES.name}
+        self._take_proposed()
+        for kind, namespace, name in (*changes, *self._again()):
+            if kind in PACED:
+                kind = PODS.name if kind == CLUSTER_PODS.name else kind  # wherever the pod is
                 self._later.setdefault(namespace, {}).setdefault((kind, namespace, name))
+
+    def _again(self) -> set[ChangeKey]:
+        return {(POLICIES.name, *key) for key in self._index.again}
+
+    def _take_proposed(self) -> None:
+        reaches = {}
+        for key in self._proposed:
+            policy = self._cluster_policies.get(key)
+            reaches[key] = self._index.reach_of(policy) if policy is not None else frozenset()
+        for key, reach in reaches.items():
+            if self._outlook.awaits(reach):
+                break
+            del self._proposed[key]
+            self._take_policy(key)
+        self._proposed_reach = frozenset(reach for key in self._proposed for reach in reaches[key])
 
     def _recount(self) -> None:
         """With each part of what was listed, to the last."""
@@ -130,17 +139,19 @@ class Intake:
     def lags(self, namespace: str) -> float | None:
         """Seconds until it is the turn of changes of the namespace that were not taken in yet; None: there are none.
         A policy that is to be tried again is no change: it is closed until then, and no pod need wait for it."""
-        again = {(POLICIES.name, *key) for key in self._index.again}
-        news = self._later.get(namespace, {}).keys() - again
+        news = self._later.get(namespace, {}).keys() - self._again()
         return self._pacing.wait(namespace) if news else None
 
     @property
     def waiting(self) -> list[str]:
-        """Namespaces of which something is known and not in force."""
-        return sorted(self._taken | self._later.keys())
+        """Namespaces of which something is known and not in force; the empty one is that of ClusterNetworkPolicies."""
+        return sorted(self._taken | self._later.keys() | ({""} if self._proposed else set()))
 
     def next_turn(self) -> float | None:
-        return min(map(self._pacing.wait, self._later), default=None)
+        """Or until something is not waited for any more, and closed."""
+        depends = self._proposed or self._index.cluster_policies
+        waits = [PATIENCE - age for age in self._outlook.awaited] if depends else []
+        return min((*map(self._pacing.wait, self._later), *waits), default=None)
 
     def _take_some(self, namespace: str) -> int:
         """What it cost, other than nothing to speak of."""
@@ -178,6 +189,8 @@ class Intake:
                 self._take_namespace(name)
             elif kind == POLICIES.name:
                 self._take_policy((namespace, name))
+            else:
+                self._take_node(name)
 
     def _take_pods(self, keys: Iterable[PodKey]) -> None:
         for key in keys:
@@ -197,12 +210,22 @@ class Intake:
             self._index.set_namespace(name, known.labels)
             self._take_pods(self._vouching.set_namespace(name, known.labels))
 
+    def _take_node(self, name: str) -> None:
+        node = self._nodes.get(("", name)) or self._cluster_nodes.get(("", name))
+        if node is None:
+            self._index.drop_node(name)
+        else:
+            self._index.set_node(name, node.metadata.labels or NO_MAP, node_addresses(node))
+
     def _take_policy(self, key: PolicyKey) -> None:
+        """Of either kind."""
+        if key in self._proposed:  # its latest version waits; this is about the one before
+            self._index.try_again(key)
+            return
         self._policies_changed = True
-        policy = self._policies.get(key)
+        policy = (self._policies if key[0] else self._cluster_policies).get(key)
         if policy is None:
-            self._index.drop_policy(key)
-            self._last_good.drop(key)
+            self._drop_policy(key)
         else:
             self._set_policy(key, policy)
             self._index.try_again(key)
@@ -211,11 +234,15 @@ class Intake:
         """A version that is refused leaves the last good one in force, also one an earlier life of the agent knew."""
         good = self._last_good.get(key)
         if good is not None and not same_object(good, policy):
-            self._index.drop_policy(key)
-            self._last_good.drop(key)
+            self._drop_policy(key)
             good = None
-        if self._index.set_policy(policy):
+        put = self._index.set_policy if key[0] else self._index.set_cluster_policy
+        if put(policy):
             self._last_good.keep(key, policy)
-        elif self._index.policies[key].compiled.closed and good is not None:
-            self._index.set_policy(good)
-            self._index.set_policy(policy)
+        elif self._index.parsed(key).compiled.closed and good is not None:
+            put(good)
+            put(policy)
+
+    def _drop_policy(self, key: PolicyKey) -> None:
+        (self._index.drop_policy if key[0] else self._index.drop_cluster_policy)(key)
+        self._last_good.drop(key)

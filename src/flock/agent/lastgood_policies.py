@@ -1,4 +1,5 @@
-"""The last good version of policies whose latest one is refused, on disk: a restart must not open what they isolate.
+"""The last good version of policies of both kinds whose latest one is refused, on disk: a restart must not open what
+they isolate or deny.
 
 Good versions of all policies are known anyway; what is kept on disk is those of refused ones, nearly always none.  An
 object deleted and made anew under the same name is another one (its uid says so), and inherits nothing.
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 
 from flock.core.errors import FlockError
+from flock.core.kinds import CLUSTER_POLICIES
 from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.reading import policy_key
 from flock.edge.placing import place
@@ -32,11 +34,11 @@ class LastGoodPolicies:
     def get(self, key: PolicyKey) -> Policy | None:
         if self._recalled is None:
             self._on_disk = self._load()
-            self._recalled = {policy_key(policy): policy for policy in self._on_disk}
+            self._recalled = {_key(policy): policy for policy in self._on_disk}
         return self._good.get(key) or self._recalled.get(key)
 
     def keep(self, key: PolicyKey, policy: Policy) -> None:
-        self._good[key] = policy
+        self._good[key] = policy if key[0] else {**policy, "kind": CLUSTER_POLICIES.kind}
 
     def drop(self, key: PolicyKey) -> None:
         self._good.pop(key, None)
@@ -67,6 +69,12 @@ class LastGoodPolicies:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             log.warning("could not read the last good policies file=%s problem=%s", self._path, error)
             return []
+
+
+def _key(policy: Policy) -> PolicyKey:
+    """An API server does not tell the kind of each object of a list; on disk a ClusterNetworkPolicy has its own."""
+    namespace, name = policy_key(policy)
+    return "" if policy.get("kind") == CLUSTER_POLICIES.kind else namespace, name
 
 
 def same_object(one: Policy, other: Policy) -> bool:

@@ -14,6 +14,7 @@ from flock.agent.flags import Settings
 from flock.agent.folding import Folding
 from flock.agent.happened import Happened
 from flock.agent.healing import Healer
+from flock.agent.intake import READ
 from flock.agent.limiting import ConnectionLimit
 from flock.agent.neighbours import Neighbours
 from flock.agent.podinfo import Learner
@@ -23,7 +24,7 @@ from flock.agent.readiness import Readiness
 from flock.agent.reconciling import Reconciler, Telling
 from flock.agent.routing import Routing
 from flock.core.ipam import Ipam
-from flock.core.kinds import CLUSTER_PODS, NAMESPACES, NODE_CONFIGS, NODES, PODS, POLICIES, TEMPLATES
+from flock.core.kinds import NAMESPACES, NODE_CONFIGS, NODES, PODS, TEMPLATES
 from flock.core.model import Allocation
 from flock.core.nodeconfig import set_aside
 from flock.edge.bird import room
@@ -140,7 +141,7 @@ def assemble(settings: Settings, *, readiness: Readiness, cache: Cache, feeder: 
     cache.subscribe(configured.take_in, of=(NODES, NODE_CONFIGS, TEMPLATES))
     cache.subscribe(parts.departure.trigger, of=(NODES,))
     cache.subscribe(announcer.consider, of=(PODS, NAMESPACES, NODES))
-    cache.subscribe(parts.policies.trigger, of=(NAMESPACES, POLICIES, PODS, CLUSTER_PODS))
+    cache.subscribe(parts.policies.trigger, of=READ)
     configured.subscribe(spare_granted)
     triggers: tuple[tuple[Telling, tuple[Reconciler, ...]], ...] = (
         (configured, (parts.preparing, announcer, parts.policies, parts.routing)),

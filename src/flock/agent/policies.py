@@ -1,4 +1,4 @@
-"""NetworkPolicy in force: objects in, rules in the kernel.
+"""NetworkPolicy and ClusterNetworkPolicy in force: objects in, rules in the kernel.
 
 Events are taken into the index as they come and put into force in batches: whoever needs a change in force waits for
 the next transaction, and all who wait share it.  A new pod's rules are there before its link comes up (invariant 3).
@@ -22,6 +22,7 @@ from flock.agent.configured import Configured
 from flock.agent.drops import HeardDrops
 from flock.agent.happened import Happened
 from flock.agent.intake import Intake
+from flock.agent.outlook import Outlook
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.agent.refusals import Refusals
@@ -31,7 +32,7 @@ from flock.core.happenings import RulesMadeAnew
 from flock.core.kinds import PODS
 from flock.core.model import NO_MAP, Allocation, Pod
 from flock.core.policy.budget import POD_POLICIES
-from flock.core.policy.compiled import DIRECTIONS, PolicyKey
+from flock.core.policy.compiled import DIRECTIONS
 from flock.core.policy.explain import describe, parse_port, why
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.numbers import HIGHEST, Numbers
@@ -67,7 +68,8 @@ class Policies(Reconciler):
         antispoofing: bool,
     ) -> None:
         super().__init__(log, "rules not in force", period=COUNT_EVERY, pauses=(FIRST_RETRY, RETRY))
-        self.index = PolicyIndex()
+        self._outlook = Outlook(cache)
+        self.index = PolicyIndex(self._outlook.sees)
         self.problem = "the rules are not in force yet"
         self.disturbed = False  # somebody else changed what is in the kernel; it is being made anew
         self.transactions = 0
@@ -77,9 +79,11 @@ class Policies(Reconciler):
         self._requires_pods = requires_pods
         self._attached = attached
         self._happened = happened
-        self._refusals = Refusals(happened)
+        self._refusals = Refusals(self.index, happened)
         self._strict, self._antispoofing = strict, antispoofing
-        self._intake = Intake(cache, self.index, configured=configured, preparing=preparing, state_dir=state_dir)
+        self._intake = Intake(
+            cache, self.index, self._outlook, configured=configured, preparing=preparing, state_dir=state_dir
+        )
         self._rules: Ruleset | None = None
         self._nft: Nft | None = None
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
@@ -142,7 +146,7 @@ class Policies(Reconciler):
 
     def undecided(self, namespace: str) -> bool:
         """Do policies make it necessary to know the labels of a pod in this namespace?"""
-        return any(key[0] == namespace for key in self.index.policies)
+        return self.index.needs_labels(namespace)
 
     # --- following the cluster ---
 
@@ -162,8 +166,8 @@ class Policies(Reconciler):
             self._set_local(allocation, None)
         self._rules.cut(self.index.commit())  # all of it is rendered anew
         self._intake.reach_out()
-        if lacking := self._intake.lacking:
-            raise TryAgain(f"pods that policies of this node mean are not listed yet: {lacking}")
+        if lacking := self._outlook.lacking:
+            raise TryAgain(f"what policies of this node mean is not listed yet: {lacking}")
         await self._in_force()
 
     async def _reconcile(self) -> str:
@@ -177,7 +181,7 @@ class Policies(Reconciler):
         await self._in_force()
         if time.monotonic() - self._counted_at >= COUNT_EVERY:
             await self._count()
-        self._refusals.tell(self.problems_here())
+        self._refusals.tell(self._refusals.here())
         return self.problem  # of another transaction meanwhile
 
     # --- into the kernel ---
@@ -196,7 +200,7 @@ class Policies(Reconciler):
         the pods its policies mean, where the first of its pods makes these needed."""
         for _ in range(TURNS):
             await self._in_force()
-            if await self._intake.more_is_known():
+            if await self._outlook.more_is_known():
                 continue
             wait = self._intake.lags(namespace)
             if wait is None:
@@ -309,22 +313,13 @@ class Policies(Reconciler):
     @property
     def problems(self) -> dict[str, str]:
         """What is refused, why, and what is in force in its place."""
-        found = {f"NetworkPolicy {'/'.join(key)}": self._judgement(key, s) for key, s in self.index.problems.items()}
+        found = self._refusals.problems
         for subject in self.index.compiled.subjects.values():
             if any(len(subject.verdicts.policies(direction) or ()) >= POD_POLICIES for direction in DIRECTIONS):
                 found[f"Pod {subject.pod}"] = f"selected by {POD_POLICIES} policies or more; the rest allow it nothing"
         if self._drops.problem:
             found["packet drops"] = f"not shown: {self._drops.problem}"
         return found
-
-    def problems_here(self) -> dict[PolicyKey, str]:
-        """The same, of those that isolate a pod of this node."""
-        in_use = self.index.compiled.policies
-        return {key: self._judgement(key, said) for key, said in self.index.problems.items() if key in in_use}
-
-    def _judgement(self, key: PolicyKey, problem: str) -> str:
-        closed = self.index.is_closed(key)
-        return f"{problem}; {'the pods it selects are isolated' if closed else 'its last good version stays in force'}"
 
     @property
     def closed(self) -> int:

@@ -150,10 +150,12 @@ class AddFailed(Happening, frozen=True, kw_only=True):
 
 
 class PolicyRefused(Happening, frozen=True, kw_only=True):
-    """An event for whoever wrote it, where it isolates a pod of this node."""
+    """An event for whoever wrote it, where it is about a pod of this node.  `policy` is `namespace/name`, or the name
+    of one that has no namespace."""
 
     share, part, level = Share.PODS, "policy", WARNING
-    words = "refused NetworkPolicy {policy} problem={problem!r}"
+    words = "refused {kind} {policy} problem={problem!r}"
+    kind: str = "NetworkPolicy"
     policy: str
     problem: str
 

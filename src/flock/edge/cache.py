@@ -133,7 +133,7 @@ class Cache:
 
     @property
     def watches(self) -> tuple[Watch, ...]:
-        """What is followed over a connection that may be lost."""
+        """What is followed over a connection that may be lost; not what the other end does not know."""
         now, followed = time.monotonic(), (watch for watch in self._watches.values() if not watch.absent)
         return tuple(msgspec.structs.replace(watch, heard=round(now - watch.heard, 1)) for watch in followed)
 

@@ -13,7 +13,7 @@ it is then not counted a second time as a pod of the cluster.  Where nobody know
 namespace isolates it and none allows it anything.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -37,6 +37,7 @@ from flock.core.policy.peers import UNKNOWN, Peers
 from flock.core.policy.podfacts import Local, LocalPod, PodFacts, same_pod
 from flock.core.policy.reach import Reach
 from flock.core.policy.rosters import Audience, Entry, Rosters
+from flock.core.policy.sight import Sight
 from flock.core.policy.subjects import Subjects
 from flock.core.policy.tiers import ClusterPolicies
 from flock.core.policy.verdicts import verdicts
@@ -46,7 +47,9 @@ PodKey = tuple[str, str]  # namespace, name
 
 
 class PolicyIndex:
-    def __init__(self) -> None:
+    """`sees`: are all peers within that reach known, or will soon be (`sight`)?"""
+
+    def __init__(self, sees: Callable[[Reach], bool] = lambda _: True) -> None:
         self.effort = Effort()
         self._versions: Versions[ParsedPolicy] = Versions()
         self._cluster = ClusterPolicies(self.effort)
@@ -58,6 +61,7 @@ class PolicyIndex:
         self._labelled: Objects[str] = Objects()  # interfaces by label
         self._rosters = Rosters()
         self._peers = Peers(self._rosters, self.effort)
+        self.sight = Sight(self._peers, sees)
         self._in_use = InForce(self._rosters, self._peers, self._own_entries)
         self._crowds = Crowds(self._rosters)
         self._touched_subjects: set[str] = set()
@@ -73,8 +77,12 @@ class PolicyIndex:
 
     def is_closed(self, key: PolicyKey) -> bool:
         """Is the policy in force, or would it be, only as its closed form?"""
-        known = self._in_use.policies.get(key) or self._parsed(key).compiled
+        known = self._in_use.policies.get(key) or self.parsed(key).compiled
         return bool(known.closed)
+
+    def parsed(self, key: PolicyKey) -> Parsed:
+        """The version that counts."""
+        return self.policies.get(key) or self._cluster.policies[key]
 
     @property
     def policies(self) -> Mapping[PolicyKey, ParsedPolicy]:
@@ -104,6 +112,17 @@ class PolicyIndex:
     def reach(self) -> frozenset[Reach]:
         """Of the policies that isolate a pod of this node, as of the last commit."""
         return self._peers.reach
+
+    def reach_of(self, cluster_policy: Mapping[str, Any]) -> frozenset[Reach]:
+        """How far it would reach, were it taken; nowhere, where nobody here is its subject."""
+        parsed = read_cluster_policy(cluster_policy)
+        if not any(self._cluster.means(parsed.subject, pod, self._peers.labels_of) for pod in self._locals.values()):
+            return frozenset()
+        return frozenset(self._peers.reach_of(group, selector) for group, selector in parsed.groups.items())
+
+    def needs_labels(self, namespace: str) -> bool:
+        """Of a pod in that namespace, to know by which policies it is judged?"""
+        return namespace in self._selectors or self._cluster.chooses_by_labels(self._peers.labels_of(namespace))
 
     @property
     def again(self) -> Collection[PolicyKey]:
@@ -233,9 +252,6 @@ class PolicyIndex:
         pods = (self._locals[interface] for interface in interfaces)
         self._touched_subjects.update(self._cluster.choose(pods, self._peers.labels_of))
 
-    def _parsed(self, key: PolicyKey) -> Parsed:
-        return self.policies.get(key) or self._cluster.policies[key]
-
     # --- pods -----------------------------------------------------------------------------------------------
 
     def _refresh(self, key: PodKey) -> None:
@@ -308,6 +324,8 @@ class PolicyIndex:
         subjects, removed_subjects, judging = self._subjects.commit(touched)
         self._touched_subjects.clear()
         self._touched_policies |= judging
+        above = (policy for key, policy in self._cluster.policies.items() if self._subjects.names(key))
+        self._touched_policies |= self.sight.look(above, self._touched_policies)
         policies, removed_policies = self._in_use.commit(self._touched_policies, self._wanted, pods=len(self._pods))
         self._touched_policies.clear()
         self._crowds.commit(self._in_use.policies, [policy.key for policy in policies])
@@ -346,4 +364,6 @@ class PolicyIndex:
         )
 
     def _wanted(self, key: PolicyKey) -> Parsed | None:
-        return self._parsed(key) if self._subjects.names(key) else None
+        if not self._subjects.names(key):
+            return None
+        return self.policies.get(key) or self.sight.shut(self._cluster.policies[key])

@@ -246,8 +246,15 @@ class Peers:
     def reach(self) -> frozenset[Reach]:
         """The same value for as long as it has not changed."""
         if self._reach is None:
-            self._reach = frozenset(_reach(g) for g in self._groups.values() if g.scope.key[0] != NODES)
+            groups = self._groups.values()
+            self._reach = frozenset(_reach(g.id, g.scope.rooms, demands=g.demands) for g in groups)
         return self._reach
+
+    def reach_of(self, group: GroupId, selector: PeerSelector) -> Reach:
+        """Of a group, followed or not."""
+        scope = self._scopes.get((group.namespace, group.namespaces))
+        rooms = scope.rooms if scope else self._chosen(group, selector.namespaces)
+        return _reach(group, rooms, demands=demands_labels(selector.pods))
 
     def _gather(self, group: GroupId, selector: PeerSelector) -> Group:
         scope = self._scopes.get((group.namespace, group.namespaces)) or self._open(group, selector.namespaces)
@@ -269,17 +276,19 @@ class Peers:
     def _open(self, group: GroupId, namespaces: LabelSelector | None) -> Scope:
         scope = Scope((group.namespace, group.namespaces), Selectors(self._effort))
         self._scopes[scope.key] = scope
-        if namespaces is None:
-            rooms = [room for room in (self._rooms.get(group.namespace),) if room]
-        else:
+        if namespaces is not None:
             self._choosing.add(scope, namespaces)
-            candidates = self._labelled_rooms.candidates(namespaces, among=len(self._rooms))
-            found = self._rooms.values() if candidates is None else candidates
-            rooms = [r for r in found if r.name != NODES and self._effort.fits(namespaces, r.labels)]
-        scope.rooms.update(rooms)
-        for room in rooms:
+        scope.rooms.update(self._chosen(group, namespaces))
+        for room in scope.rooms:
             room.scopes.add(scope)
         return scope
+
+    def _chosen(self, group: GroupId, namespaces: LabelSelector | None) -> list[Room]:
+        if namespaces is None:
+            return [room for room in (self._rooms.get(group.namespace),) if room]
+        candidates = self._labelled_rooms.candidates(namespaces, among=len(self._rooms))
+        found = self._rooms.values() if candidates is None else candidates
+        return [room for room in found if room.name != NODES and self._effort.fits(namespaces, room.labels)]
 
     def _enlist(self, group: Group, profile: Profile) -> None:
         group.profiles.add(profile)
@@ -296,13 +305,13 @@ class Peers:
                 self._rosters.remove((group.id, port), peer.entries(port))
 
 
-def _reach(group: Group) -> Reach:
-    namespace, namespaces = group.scope.key
-    if namespace:
-        return Reach(frozenset({namespace}))  # pods may come before its object does
-    if namespaces:
-        return Reach(frozenset(room.name for room in group.scope.rooms))
-    return Reach(None, group.id.pods if group.demands else "")
+def _reach(group: GroupId, rooms: Iterable[Room], *, demands: bool) -> Reach:
+    """`rooms`: the namespaces it chooses."""
+    if group.namespace:
+        return Reach(frozenset({group.namespace}))  # pods may come before its object does
+    if group.namespaces:
+        return Reach(frozenset(room.name for room in rooms))
+    return Reach(None, group.pods if demands else "")
 
 
 def _fitting(scope: Scope, profile: Profile) -> Iterable[Group]:

@@ -5,12 +5,13 @@ the addresses of its `status.podIPs`, which its tenant cannot write, and those t
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from typing import get_args
 
 import msgspec
 
-from flock.core.model import Allocation, Pod
+from flock.core.model import Allocation, Node, Pod
 from flock.core.naming import link_local
 from flock.core.policy.compiled import Address, NamedPort, PolicyKey, Protocol
 
@@ -102,6 +103,16 @@ def local_pod(allocation: Allocation, *, labels: Mapping[str, str] | None, ports
         link_local=link_local(allocation.mac) if allocation.mac else None,
         ports=ports,
     )
+
+
+def node_addresses(node: Node) -> tuple[Address, ...]:
+    """Those of its status that are addresses: there are names too, and nobody outside of a link means a scoped one."""
+    found: dict[Address, None] = {}
+    for entry in node.status.addresses or ():
+        with suppress(ValueError):
+            if "%" not in entry.address:
+                found[ip_address(entry.address)] = None
+    return tuple(found)
 
 
 def pod_ports(pod: Pod) -> Ports:

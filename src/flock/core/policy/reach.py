@@ -18,10 +18,18 @@ RETURN = 0.75  # of either: where everything was followed, it is until that litt
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """Of one group.  `namespaces` None: all.  `labels` is its selector of pods, empty where that demands none."""
+    """Of one group.  `namespaces` None: all.  `labels` is its selector of pods, empty where that demands none.  In the
+    place of a namespace may be the cluster's Nodes."""
 
     namespaces: frozenset[str] | None
     labels: str = ""
+
+
+def own_extents(reach: Reach) -> frozenset[Extent]:
+    """What tells all of it, were there no others."""
+    if reach.namespaces is None:
+        return frozenset({Extent(labels=reach.labels)})
+    return frozenset(map(Extent, reach.namespaces))
 
 
 def extents(reaches: Collection[Reach], *, namespaces: int, before: Collection[Extent] = ()) -> frozenset[Extent]:
@@ -29,8 +37,6 @@ def extents(reaches: Collection[Reach], *, namespaces: int, before: Collection[E
     most, half = float(WATCHES), SHARE * namespaces
     if ALL in before:
         most, half = RETURN * most, RETURN * half
-    everywhere = {Extent(labels=reach.labels) for reach in reaches if reach.namespaces is None}
-    named = {Extent(name) for reach in reaches for name in reach.namespaces or ()}
-    if ALL in everywhere or len(named) > half or len(named) + len(everywhere) > most:
-        return frozenset({ALL})
-    return frozenset(everywhere | named)
+    found = frozenset(extent for reach in reaches for extent in own_extents(reach))
+    named = sum(bool(extent.namespace) for extent in found)
+    return frozenset({ALL}) if ALL in found or named > half or len(found) > most else found

@@ -11,7 +11,7 @@ from flock.core.policy.cluster import ParsedClusterPolicy
 from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.labels import Effort, Labels, Selectors
 from flock.core.policy.podfacts import Local
-from flock.core.policy.reading import EVERYTHING
+from flock.core.policy.reading import EVERYTHING, PeerSelector
 from flock.core.policy.versions import Versions
 
 
@@ -44,15 +44,19 @@ class ClusterPolicies(Versions[ParsedClusterPolicy]):
         """The interfaces of pods that are subjects of the policy as it is, or were; each pod knows it afterwards."""
         subject = self.policies[key].subject if key in self.policies else None
         for local in pods:
-            is_subject = (
-                subject is not None
-                and bool(local.pod.namespace)
-                and self._effort.fits(subject.namespaces or EVERYTHING, labels_of(local.pod.namespace))
-                and self._may_mean(key, local)
-            )
+            is_subject = self.means(subject, local, labels_of)
             if is_subject or key in local.subject_of:
                 (local.subject_of.add if is_subject else local.subject_of.discard)(key)
                 yield local.pod.interface
+
+    def means(self, subject: PeerSelector | None, local: Local, labels_of: Callable[[str], Labels]) -> bool:
+        """Where the pod's labels are not known: it may."""
+        return (
+            subject is not None
+            and bool(local.pod.namespace)
+            and self._effort.fits(subject.namespaces or EVERYTHING, labels_of(local.pod.namespace))
+            and (local.labels is None or self._effort.fits(subject.pods, local.labels))
+        )
 
     def choose(self, pods: Iterable[Local], labels_of: Callable[[str], Labels]) -> Iterator[str]:
         """The interfaces of pods that are subjects of others than before; each knows of which afterwards.  A container
@@ -63,6 +67,11 @@ class ClusterPolicies(Versions[ParsedClusterPolicy]):
             if subject_of != local.subject_of:
                 local.subject_of = subject_of
                 yield local.pod.interface
+
+    def chooses_by_labels(self, namespace: Labels) -> bool:
+        """Do the labels of a pod decide whether it is a subject, in a namespace with these?"""
+        fitting = (self.policies[key].subject for key in self._selectors.fitting(namespace))
+        return any(subject is not None and subject.pods != EVERYTHING for subject in fitting)
 
     def _may_mean(self, key: PolicyKey, local: Local) -> bool:
         """Where the pod's labels are not known: yes."""

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from flock.core.configuration import AGENT, CREATED_BY
 from flock.core.errors import FlockError
+from flock.core.kinds import Kind
 from flock.core.model import PREFIX
 from flock.core.naming import fnv1a64
 from flock.edge.kube.client import KubeClient
@@ -19,6 +20,7 @@ API_VERSION = f"{PREFIX}/v1alpha1"
 REPEAT_AFTER = 300.0  # the same event about the same object: a failing pod is retried every few seconds
 BURST, REFILL = 25, 0.2  # all events of a node: so many at once, then one every five seconds
 REMEMBERED = 1000
+NOWHERE = "default"  # where the events of what has no namespace are
 
 
 class KubeWriter:
@@ -32,14 +34,14 @@ class KubeWriter:
         reference = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
         await self._event(reference, namespace, reason, message, "Warning")
 
-    async def policy_event(self, *, namespace: str, name: str, uid: str, message: str) -> None:
-        api, kind = "networking.k8s.io/v1", "NetworkPolicy"
-        reference = {"apiVersion": api, "kind": kind, "namespace": namespace, "name": name, "uid": uid}
-        await self._event(reference, namespace, "FlockPolicyRefused", message, "Warning")
+    async def policy_event(self, *, kind: Kind[Any], namespace: str, name: str, uid: str, message: str) -> None:
+        about = {"apiVersion": kind.api_version, "kind": kind.kind}
+        reference = {**about, "namespace": namespace, "name": name, "uid": uid}
+        await self._event(reference, namespace or NOWHERE, "FlockPolicyRefused", message, "Warning")
 
     async def config_event(self, *, reason: str, message: str, uid: str = "") -> None:
         reference = {"apiVersion": API_VERSION, "kind": "NodeConfig", "name": self._node, "uid": uid}
-        await self._event(reference, "default", reason, message, "Warning")
+        await self._event(reference, NOWHERE, reason, message, "Warning")
 
     async def status(self, status: dict[str, Any]) -> None:
         """Raises ApiError; the caller tries again with its next change."""

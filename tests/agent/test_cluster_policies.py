@@ -1,0 +1,126 @@
+"""ClusterNetworkPolicies of an API server: known late, never lost, refused in words, and asked about by name."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from clustered import UID, Clustered, clustered, pod
+
+import apiserver
+from harness import Node, eventually
+
+PATH = apiserver.PATHS["ClusterNetworkPolicy"]
+NODES = "/api/v1/nodes?"
+EVERYWHERE = {"networks": ["0.0.0.0/0", "::/0"]}
+
+
+@pytest.fixture
+def cluster(fresh: Node) -> Iterator[Clustered]:
+    """shop/web is there; the test starts the agent."""
+    with clustered(fresh) as made:
+        made.configure()
+        made.api.put(pod("web", labels={"app": "web"}))
+        yield made
+
+
+def policy(name: str, *peers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """Denies egress to these."""
+    rules = [{"name": "no way", "action": "Deny", "to": list(peers)}] if peers else []
+    spec = {"tier": "Admin", "priority": 1, "subject": {"namespaces": {}}, "egress": rules, **spec}
+    return {"kind": "ClusterNetworkPolicy", "metadata": {"name": name}, "spec": spec}
+
+
+def known(cluster: Clustered) -> int:
+    count: int = cluster.node.ask("status")["clusterPolicies"]
+    return count
+
+
+def why(cluster: Clustered, destination: str) -> Any:
+    question = {"op": "policy.why", "args": f"shop/web\n{destination}\n80/TCP"}
+    answers = cluster.node.rpc(question)["result"]["answers"]
+    return next(answer for answer in answers if ":" not in answer["source"]["address"])
+
+
+def decided_by(cluster: Clustered, destination: str) -> str:
+    text: str = why(cluster, destination)["egress"]["decided_by"]
+    return text
+
+
+def events(cluster: Clustered) -> list[dict[str, Any]]:
+    return [event for event in cluster.api.all("Event") if event["reason"] == "FlockPolicyRefused"]
+
+
+def test_a_definition_that_comes_late_needs_no_restart_and_no_word(cluster: Clustered) -> None:
+    cluster.api.errors[PATH] = 404
+    cluster.start()
+    cluster.add("web", uid=UID)
+    assert not cluster.problems() and known(cluster) == 0
+    cluster.api.put(policy("guard", EVERYWHERE))
+    cluster.api.errors.clear()
+    eventually(lambda: known(cluster) == 1, what="it is noticed", within=60)
+    assert "guard egress[0]" in decided_by(cluster, "198.51.100.1")
+
+
+def test_a_server_that_does_not_know_its_definitions_yet_opens_nothing_at_a_start(cluster: Clustered) -> None:
+    cluster.api.put(policy("guard", EVERYWHERE))
+    cluster.start()
+    cluster.add("web", uid=UID)
+    memory = cluster.node.state_dir / "cluster.json"
+    eventually(lambda: memory.exists() and '"guard"' in memory.read_text(), what="it is remembered", within=30)
+    cluster.node.stop()
+    cluster.api.errors[PATH] = 404
+    cluster.start()
+    assert "guard egress[0]" in decided_by(cluster, "198.51.100.1")
+    assert "404" in cluster.problems()
+
+
+def test_all_nodes_are_followed_once_a_policy_of_a_pod_here_names_them(cluster: Clustered) -> None:
+    addresses = [{"type": "InternalIP", "address": "198.51.100.2"}]
+    cluster.api.put({"kind": "Node", "metadata": {"name": "n2"}, "status": {"addresses": addresses}})
+    cluster.start()
+    cluster.add("web", uid=UID)
+    assert not [path for path in cluster.api.asked(NODES) if "fieldSelector" not in path]
+    cluster.api.put(policy("nodes", {"nodes": {}}))
+    eventually(lambda: "nodes egress[0]" in decided_by(cluster, "198.51.100.2"), what="the node is a peer")
+    assert not decided_by(cluster, "198.51.100.3")
+
+
+def test_while_nodes_cannot_be_listed_what_denies_them_denies_everybody(cluster: Clustered) -> None:
+    cluster.start()
+    cluster.add("web", uid=UID)
+    cluster.api.errors[f"{NODES}limit"] = 403
+    cluster.api.put(policy("nodes", {"nodes": {}}))
+    eventually(lambda: "nodes egress[0]" in decided_by(cluster, "198.51.100.3"), what="it is closed")
+    assert "denies everybody meanwhile" in cluster.problems()
+    cluster.api.errors.clear()
+    eventually(lambda: not decided_by(cluster, "198.51.100.3"), what="the list", within=60)
+    assert "denies everybody" not in cluster.problems()
+
+
+def test_what_is_refused_is_said_with_its_kind_in_status_event_and_number(cluster: Clustered) -> None:
+    cluster.start()
+    cluster.add("web", uid=UID)
+    cluster.api.put(policy("guard", EVERYWHERE))
+    eventually(lambda: known(cluster) == 1, what="the good one is known")
+    cluster.api.put(policy("guard", EVERYWHERE, tier="Upper"))
+    (event,) = eventually(lambda: events(cluster), what="an event")
+    assert event["metadata"]["namespace"] == "default"
+    assert event["involvedObject"]["kind"] == "ClusterNetworkPolicy" and event["involvedObject"]["name"] == "guard"
+    assert "spec.tier" in event["message"] and "its last good version stays in force" in event["message"]
+    assert "ClusterNetworkPolicy guard: spec.tier" in cluster.problems()
+    cluster.node.stop()
+    cluster.start()
+    assert "its last good version stays in force" in cluster.problems()
+    assert "guard egress[0]" in decided_by(cluster, "198.51.100.1")
+
+
+def test_what_closes_or_is_closed_in_part_says_so(cluster: Clustered) -> None:
+    cluster.start()
+    cluster.add("web", uid=UID)
+    cluster.api.put(policy("names", {"domainNames": ["example.org"]}))
+    eventually(lambda: "domainNames" in cluster.problems(), what="its limits")
+    assert "it denies all egress; the rest of it is in force" in cluster.problems()
+    cluster.api.put(policy("bad", priority=-1))
+    eventually(lambda: "it denies everything to and from its subjects" in cluster.problems(), what="the closed one")
+    cluster.api.put(policy("mute", subject={}))
+    eventually(lambda: "nobody knows whom it is about, so it does nothing" in cluster.problems(), what="the mute one")
