@@ -31,17 +31,17 @@ from flock.core.policy.compiled import (
 )
 from flock.core.policy.crowds import Crowds
 from flock.core.policy.inforce import InForce, Parsed
-from flock.core.policy.labels import Effort, Labels, Objects, Selectors
+from flock.core.policy.labels import Effort, Labels, Objects
 from flock.core.policy.parse import ParsedPolicy, read_policy
 from flock.core.policy.peers import UNKNOWN, Peers
 from flock.core.policy.podfacts import Local, LocalPod, PodFacts, same_pod
 from flock.core.policy.reach import Reach
 from flock.core.policy.rosters import Audience, Entry, Rosters
+from flock.core.policy.selecting import NetworkPolicies
 from flock.core.policy.sight import Sight
 from flock.core.policy.subjects import Subjects
 from flock.core.policy.tiers import ClusterPolicies
 from flock.core.policy.verdicts import verdicts
-from flock.core.policy.versions import Versions
 
 PodKey = tuple[str, str]  # namespace, name
 
@@ -51,9 +51,8 @@ class PolicyIndex:
 
     def __init__(self, sees: Callable[[Reach], bool] = lambda _: True) -> None:
         self.effort = Effort()
-        self._versions: Versions[ParsedPolicy] = Versions()
+        self._owned = NetworkPolicies(self.effort)
         self._cluster = ClusterPolicies(self.effort)
-        self._selectors: dict[str, Selectors[PolicyKey]] = {}  # by namespace
         self._pods: dict[PodKey, PodFacts] = {}
         self._locals: dict[str, Local] = {}  # by interface
         self._interfaces: dict[PodKey, set[str]] = {}  # two for a moment, when a pod gets a new sandbox
@@ -73,7 +72,7 @@ class PolicyIndex:
     @property
     def problems(self) -> Mapping[PolicyKey, str]:
         """Policies whose latest version is refused, and why.  In force is an older good one, else the closed form."""
-        return {**self._versions.problems, **self._cluster.problems, **self._in_use.problems}
+        return {**self._owned.problems, **self._cluster.problems, **self._in_use.problems}
 
     def is_closed(self, key: PolicyKey) -> bool:
         """Is the policy in force, or would it be, only as its closed form?"""
@@ -86,7 +85,7 @@ class PolicyIndex:
 
     @property
     def policies(self) -> Mapping[PolicyKey, ParsedPolicy]:
-        return self._versions.policies
+        return self._owned.policies
 
     @property
     def cluster_policies(self) -> Mapping[PolicyKey, ParsedClusterPolicy]:
@@ -122,7 +121,7 @@ class PolicyIndex:
 
     def needs_labels(self, namespace: str) -> bool:
         """Of a pod in that namespace, to know by which policies it is judged?"""
-        return namespace in self._selectors or self._cluster.chooses_by_labels(self._peers.labels_of(namespace))
+        return bool(self._owned.of(namespace)) or self._cluster.chooses_by_labels(self._peers.labels_of(namespace))
 
     @property
     def again(self) -> Collection[PolicyKey]:
@@ -140,15 +139,15 @@ class PolicyIndex:
         """False if this version is refused; then an earlier good one stays in force, else its closed form is."""
         parsed = read_policy(obj)
         known = self.policies.get(parsed.key)
-        if self._versions.take(parsed):
-            self._replace_policy(parsed.key, known, parsed)
+        if self._owned.take(parsed):
+            self._select_again(parsed.key, known)
         return not parsed.compiled.closed
 
     def drop_policy(self, key: PolicyKey) -> None:
         known = self.policies.get(key)
         self._in_use.forget(key)
-        if self._versions.drop(key):
-            self._replace_policy(key, known, None)
+        if self._owned.drop(key):
+            self._select_again(key, known)
 
     def set_cluster_policy(self, obj: Mapping[str, Any]) -> bool:
         """As `set_policy`."""
@@ -215,32 +214,13 @@ class PolicyIndex:
 
     # --- policies -------------------------------------------------------------------------------------------
 
-    def _replace_policy(self, key: PolicyKey, old: ParsedPolicy | None, new: ParsedPolicy | None) -> None:
+    def _select_again(self, key: PolicyKey, old: ParsedPolicy | None) -> None:
+        """A NetworkPolicy has come, gone or changed."""
         self._touched_policies.add(key)
-        namespace = key[0]
-        selectors = self._selectors.setdefault(namespace, Selectors(self.effort))
-        inhabitants = self._inhabitants.get(namespace, set())
-        if old is not None:
-            selectors.remove(key)
-            for interface in self._candidates(old, inhabitants):
-                if key in self._locals[interface].selected_by:
-                    self._locals[interface].selected_by.discard(key)
-                    self._touched_subjects.add(interface)
-        if new is not None:
-            selectors.add(key, new.selector)
-            for interface in self._candidates(new, inhabitants):
-                local = self._locals[interface]
-                if local.labels is not None and self.effort.fits(new.selector, local.labels):
-                    local.selected_by.add(key)
-                    self._touched_subjects.add(interface)
-        if not len(selectors):
-            del self._selectors[namespace]
-        self._touched_subjects.update(i for i in inhabitants if self._locals[i].labels is None)
-
-    def _candidates(self, policy: ParsedPolicy, inhabitants: set[str]) -> Iterable[str]:
-        """Pods of this node the policy's selector may fit."""
-        found = self._labelled.candidates(policy.selector, among=len(inhabitants))
-        return inhabitants if found is None else [interface for interface in found if interface in inhabitants]
+        inhabitants = self._inhabitants.get(key[0], set())
+        self._touched_subjects.update(
+            self._owned.select(key, old, self._locals, inhabitants=inhabitants, labelled=self._labelled)
+        )
 
     def _judge_again(self, key: PolicyKey) -> None:
         """A ClusterNetworkPolicy has come, gone or changed."""
@@ -287,8 +267,8 @@ class PolicyIndex:
             self._rosters.add(audience, [entry])
         labels = UNKNOWN if local.labels is None else local.labels
         self._labelled.add(interface, labels)
-        if local.labels is not None and pod.namespace in self._selectors:
-            local.selected_by.update(self._selectors[pod.namespace].fitting(labels))
+        if local.labels is not None:
+            local.selected_by.update(self._owned.selecting(pod.namespace, labels))
         if pod.namespace and local.takes_part:
             self._peers.set(
                 interface, namespace=pod.namespace, labels=labels, addresses=pod.addresses, ports=local.ports
@@ -355,7 +335,7 @@ class PolicyIndex:
         )
 
     def _judged(self, local: Local) -> Verdicts:
-        keys = local.selected_by if local.labels is not None else self._selectors.get(local.pod.namespace, ())
+        keys = local.selected_by if local.labels is not None else self._owned.of(local.pod.namespace)
         return verdicts(
             (self.policies[key].compiled for key in keys),
             (self._cluster.policies[key].compiled for key in local.subject_of),
