@@ -142,27 +142,28 @@ def _tier_chains(asked: Asked, policies: Mapping[PolicyKey, CompiledPolicy]) -> 
     """Accept ends the judging, Deny logs and drops, Pass returns.
 
     Where a rule has several peers and several ports, a chain of its own has the ports.  A Pass cannot return from there
-    past the rules that follow it, so these are in a chain of their own too, and `goto` leads to both."""
+    past the rules that follow it, so these are in a chain of their own too, and `goto` leads to both.  Each chain comes
+    after those that lead to it, so that they can be deleted in that order."""
     view, chain = VIEWS[asked.kind], asked.chain
     found: dict[str, list[str]] = {chain: []}
     lines, known = found[chain], [policies[key] for key in asked.policies if key in policies]
     for number, (policy, position, rule) in enumerate(counting(known, view.direction, asked.doubtful)):
-        verdict = {"Accept": "accept", "Pass": "return", "Deny": f"goto {chain}/deny/{number}"}[rule.action]
-        if rule.action == "Deny":
-            by = names.rule_prefix(view.direction, f"{policy.tier} {policy.key[1]} {view.direction}[{position}]")
-            found[f"{chain}/deny/{number}"] = logged_drop(by, f"{view.direction}-drops")
+        ports_chain, deny, after = (f"{chain}/{what}{number}" for what in ("", "deny/", "after/"))
+        verdict = {"Accept": "accept", "Pass": "return", "Deny": f"goto {deny}"}[rule.action]
         peers, ports = list(_peers(rule, view.peer)), list(_port_matches(rule, view))
         lines += [f"{match} {verdict}" for match in _named_destinations(rule, view)]
         if min(len(peers), len(ports)) < 2 or len(peers) * len(ports) <= FEW:
             lines += [f"{match} {verdict}".lstrip() for match in _multiplied(rule, view)]
-            continue
-        found[f"{chain}/{number}"] = [f"{port} {verdict}" for port in ports]
-        if rule.action == "Pass":
-            lines += [f"{peer} goto {chain}/{number}" for peer in peers] + [f"goto {chain}/after/{number}"]
-            found[f"{chain}/{number}"].append(f"goto {chain}/after/{number}")
-            lines = found[f"{chain}/after/{number}"] = []
         else:
-            lines += [f"{peer} jump {chain}/{number}" for peer in peers]
+            found[ports_chain] = [f"{port} {verdict}" for port in ports]
+            lines += [f"{peer} {'goto' if rule.action == 'Pass' else 'jump'} {ports_chain}" for peer in peers]
+        if rule.action == "Deny":
+            by = names.rule_prefix(view.direction, f"{policy.tier} {policy.key[1]} {view.direction}[{position}]")
+            found[deny] = logged_drop(by, f"{view.direction}-drops")
+        elif rule.action == "Pass" and ports_chain in found:
+            lines.append(f"goto {after}")
+            found[ports_chain].append(f"goto {after}")
+            lines = found[after] = []
     return found
 
 
