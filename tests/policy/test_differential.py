@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 from evaluator import Cluster, Subject
+from told import config, manifest
 from worlds import addresses_of, broken, cluster, labels, named_ports, policy, probe
 
 from flock.core.facts import NodeFacts
 from flock.core.model import Pod
-from flock.core.nodeconfig import NodeConfig, parse_node_config
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.judging import Party, evaluate
 from flock.core.policy.podfacts import LocalPod
@@ -74,20 +74,6 @@ def interface(pod: Subject) -> str:
     return f"flock-{pod.name}"
 
 
-def config(world: Cluster) -> NodeConfig:
-    allowed: dict[str, list[Any]] = {"addresses": [], "anycast": []}
-    for kind, prefix, selector in world.grants:
-        allowed[kind].append({"prefixes": [prefix], **({"namespaceSelector": selector} if selector else {})})
-    return parse_node_config(
-        {
-            "apiVersion": "flock.fritzlab.net/v1alpha1",
-            "kind": "NodeConfig",
-            "metadata": {"name": "here"},
-            "spec": {kind: {"allowed": grants} for kind, grants in allowed.items()},
-        }
-    )
-
-
 def put(index: PolicyIndex, vouching: Vouching, pod: Subject) -> None:
     """The object as a source hands it over, and the allocation if the pod is here."""
     index.set_pod(vouching.facts(msgspec.convert(manifest(pod), Pod)))
@@ -102,25 +88,6 @@ def put(index: PolicyIndex, vouching: Vouching, pod: Subject) -> None:
                 addresses=tuple(ip_address(a) for a in pod.addresses),
             )
         )
-
-
-def manifest(pod: Subject) -> dict[str, Any]:
-    annotations = {
-        f"flock.fritzlab.net/{kind}": ",".join(address for address, other in pod.annotated if other == kind)
-        for kind in ("addresses", "anycast")
-    }
-    primary = pod.addresses[: len(pod.addresses) - len(pod.annotated)]
-    ports = [{"name": name, "containerPort": number, "protocol": protocol} for name, number, protocol in pod.ports]
-    return {
-        "metadata": {
-            "name": pod.name,
-            "namespace": pod.namespace,
-            "labels": pod.labels,
-            "annotations": {name: value for name, value in annotations.items() if value},
-        },
-        "spec": {"hostNetwork": pod.host_network, "containers": [{"name": "c", "ports": ports}]},
-        "status": {"phase": pod.phase, "podIPs": [{"ip": a} for a in primary]},
-    }
 
 
 def change(random: Random, world: Cluster, index: PolicyIndex, vouching: Vouching) -> Cluster:

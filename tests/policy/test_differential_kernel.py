@@ -7,10 +7,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from evaluator import Cluster, Subject
-from probing import Cell, Seat
+from evaluator import Cluster
+from inhabiting import cell, inhabit, own_addresses, packet, subject
 from realcluster import RealCluster
-from worlds import NAMESPACE_LABELS, NAMESPACES, PORTS, PROTOCOLS, labels, named_ports, policy
+from worlds import NAMESPACE_LABELS, NAMESPACES, PORTS, labels, policy
 
 PODS = 10
 ROUNDS = 12
@@ -34,31 +34,6 @@ def test_random_packets_fare_in_the_kernel_as_the_api_says(nodes: int, tmp_path:
     assert cells // 10 < denied < cells * 9 // 10, "both answers occur often"
 
 
-def inhabit(cluster: RealCluster, random: Random) -> list[str]:
-    """Pods, some of them with extra addresses, the host outside and the nodes themselves."""
-    for name in NAMESPACES:
-        cluster.namespace(name)
-    for number in range(PODS):
-        key = f"{random.choice(NAMESPACES)}/pod{number}"
-        at = number % len(cluster.nodes)
-        pairs = [
-            {4: f"10.0.{at + 1}.{number + 100}", 6: f"2001:db8:{at + 1}::e:{number}"},
-            {4: f"10.1.{at + 1}.{number + 1}", 6: f"2001:db8:e{at + 1}::{number + 1}"},
-        ]
-        cluster.add(key, labels(random), ports=named_ports(random), node=at, addresses=pairs if number % 3 == 0 else ())
-    for number, node in enumerate(cluster.nodes):
-        before, after = own_addresses(number)
-        towards_others = before if node is cluster.nodes[-1] else after
-        cluster.prober.add(node.name, Seat(f"/run/netns/{node.netns}", towards_others, PORTS))
-    return list(cluster.prober.seats)
-
-
-def own_addresses(number: int) -> tuple[dict[int, str], dict[int, str]]:
-    """A node is the second on the link before it and the first on the one after it."""
-    before, after = number, number + 1
-    return {4: f"172.31.{before}.2", 6: f"2001:db8:f{before}::2"}, {4: f"172.31.{after}.1", 6: f"2001:db8:f{after}::1"}
-
-
 def redecorate(cluster: RealCluster, random: Random) -> list[Cluster]:
     """New labels and policies; returns the cluster as each node sees it."""
     for name in NAMESPACES:
@@ -79,34 +54,3 @@ def redecorate(cluster: RealCluster, random: Random) -> list[Cluster]:
         )
         for number, node in enumerate(cluster.nodes)
     ]
-
-
-def subject(cluster: RealCluster, key: str, *, local: bool) -> Subject:
-    obj, seats = cluster.pods[key], cluster.prober.seats
-    ports = obj["spec"]["containers"][0]["ports"]
-    addresses = tuple(a for name in (key, f"{key}+") if name in seats for a in seats[name].addresses.values())
-    given = {entry["ip"] for entry in obj["status"]["podIPs"]}
-    return Subject(
-        namespace=obj["metadata"]["namespace"],
-        name=obj["metadata"]["name"],
-        labels=obj["metadata"]["labels"],
-        addresses=addresses,
-        ports=tuple((p["name"], p["containerPort"], p["protocol"]) for p in ports),
-        local=local,
-        annotated=tuple((a, "addresses") for a in addresses if a not in given),
-    )
-
-
-def cell(random: Random, places: list[str]) -> Cell:
-    """At least one end is a pod."""
-    source, destination = random.choice([p for p in places if "/" in p]), random.choice(places)
-    if random.random() < 0.5:
-        source, destination = destination, source
-    protocol = random.choices((*PROTOCOLS, "ICMP"), (4, 3, 2, 1))[0]
-    port = None if protocol == "ICMP" else random.choice(PORTS)
-    return Cell(source, destination, random.choice((4, 6)), protocol, port)
-
-
-def packet(cluster: RealCluster, cell: Cell) -> tuple[str, str, str, int | None]:
-    source, destination = (cluster.address(name, cell.family) for name in (cell.source, cell.destination))
-    return source, destination, cell.protocol, cell.port

@@ -3,8 +3,6 @@
 Taps in the pods' namespaces see every packet from before the link exists.
 """
 
-import contextlib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -13,19 +11,14 @@ from typing import Any
 
 import pytest
 from hammer import Tap, hammering, order
+from siege import NODE_CONFIG, Heard, add, describe, finish, start, taps, targets
 
-from harness import Node, cni_outcome, eventually
+from harness import Node, eventually
 
 PODS = 100
 AT_ONCE = 10  # ADDs under way
 KILLS = 50
 UPDATES = 200
-NODE_CONFIG: dict[str, Any] = {
-    "apiVersion": "flock.fritzlab.net/v1alpha1",
-    "kind": "NodeConfig",
-    "metadata": {"name": "n1"},
-    "spec": {"cidr6": ["2001:db8:1::/64"], "cidr4": ["10.0.0.0/22"]},
-}
 
 
 def policy(name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -39,40 +32,6 @@ VICTIMS: dict[str, Any] = {"podSelector": {"matchLabels": {"role": "victim"}}}
 FRIENDLY = policy("friendly", {**VICTIMS, "ingress": [{"from": [FRIENDS]}]})
 
 
-def addresses(number: int) -> tuple[str, str]:
-    return f"2001:db8:1::1:{number:x}", f"10.0.3.{number}"
-
-
-def targets(*numbers: int) -> list[tuple[str, int]]:
-    return [(address, 80) for number in numbers for address in addresses(number)]
-
-
-def describe(node: Node, name: str, number: int, *, namespace: str, role: str) -> None:
-    """A pod with addresses that are known before it exists."""
-    metadata = {
-        "name": name,
-        "namespace": namespace,
-        "labels": {"role": role},
-        "annotations": {"flock.fritzlab.net/addresses": ",".join(addresses(number))},
-    }
-    node.write(f"pod-{name}", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
-
-
-def start(node: Node, name: str, *, namespace: str) -> Any:
-    return node.cni_start("ADD", name, args=f"K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}", wait=30)
-
-
-def finish(process: Any) -> Any:
-    out, err = process.communicate(timeout=60)
-    return cni_outcome(process.returncode, out, err)
-
-
-def add(node: Node, name: str, number: int, *, namespace: str, role: str) -> None:
-    describe(node, name, number, namespace=namespace, role=role)
-    node.namespace(name)
-    finish(start(node, name, namespace=namespace))
-
-
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
     """With a stranger outside the locked namespace, and policies in force that deny all to and from it."""
@@ -83,37 +42,6 @@ def node(tmp_path: Path) -> Iterator[Node]:
         node.start()
         add(node, "stranger", 200, namespace="outer", role="stranger")
         yield node
-
-
-@contextlib.contextmanager
-def taps(node: Node, *names: str) -> Iterator[dict[str, Tap]]:
-    with contextlib.ExitStack() as stack:
-        yield {name: stack.enter_context(contextlib.closing(Tap(node.path(name)))) for name in names}
-
-
-class Heard:
-    """What came into the namespaces."""
-
-    def __init__(self, taps: dict[str, Tap]) -> None:
-        self._taps = taps
-        self._friends: list[int] = []
-
-    def intruders(self) -> dict[str, set[str]]:
-        """What came in since the last call that should not have, by namespace."""
-        found: dict[str, set[str]] = {}
-        for name, tap in self._taps.items():
-            for payload, number in tap.seen():
-                if payload != "friend":
-                    found.setdefault(name, set()).add(payload)
-                elif name != "friend":  # itself it sees them again in ICMP errors, as nobody listens
-                    self._friends.append(number)
-        return found
-
-    def lost(self) -> list[int]:
-        """Rounds of which not both families' packets of the friend arrived; the first and the last may be cut."""
-        count = Counter(self._friends)
-        assert len(count) > 100, "the friend spoke all the time"
-        return [number for number in range(min(count) + 1, max(count)) if count[number] != 2]
 
 
 def test_a_hundred_isolated_pods_start_under_fire_and_see_nothing(node: Node) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_differential import config, manifest
 from tiers_evaluator import World
 from tiers_facts import RIGHT
 from tiers_matching import Node, Packet, Pod
 from tiers_worlds import Happening, change, packet, world
+from told import config, manifest
 
 from flock.core import model
 from flock.core.facts import NodeFacts

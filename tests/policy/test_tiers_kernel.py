@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 from evaluator import Object
+from inhabiting import cell, inhabit, own_addresses, packet, subject
 from realcluster import RealCluster
-from test_differential_kernel import cell, inhabit, own_addresses, packet, subject
 from tiers_evaluator import World
 from tiers_matching import Node, Packet, Pod
 from tiers_worlds import NAMES, NODE_LABELS, cluster_policy
