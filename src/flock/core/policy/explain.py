@@ -2,16 +2,16 @@
 `describe` lists what applies to a pod.  Results are plain values, ready for JSON; `str()` of them is for people.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address
 
 import msgspec
 
 from flock.core.errors import FieldError
-from flock.core.policy.compiled import Address, Compiled, Direction, PolicyKey
+from flock.core.policy.compiled import DIRECTIONS, Address, Compiled, Direction, PolicyKey, Verdicts, counting
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.judging import Explanation, Party, evaluate
-from flock.core.policy.wording import policy_text, rule_text
+from flock.core.policy.wording import policy_text, rule_text, tier_rule_text
 
 
 class PolicyRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,17 +37,43 @@ class PodPolicies(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] | None  # None: not known yet, so it is allowed nothing
     ingress: tuple[PolicyRules, ...] | None
     egress: tuple[PolicyRules, ...] | None
+    # Rules of ClusterNetworkPolicies, in the order they are asked: before these, and where these do not isolate it.
+    admin_ingress: tuple[str, ...] = ()
+    admin_egress: tuple[str, ...] = ()
+    baseline_ingress: tuple[str, ...] = ()
+    baseline_egress: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         labels = "not known yet" if self.labels is None else ",".join(f"{k}={v}" for k, v in self.labels.items())
         lines = [f"{self.pod} on {self.interface}, {', '.join(self.addresses)}", f"  labels:  {labels or 'none'}"]
-        for direction, policies in (("ingress", self.ingress), ("egress", self.egress)):
-            if policies is None:
-                lines.append(f"  {direction + ':':<9}not isolated, everything passes")
-                continue
-            lines.append(f"  {direction + ':':<9}isolated, this passes:" if policies else f"  {direction}: isolated")
-            lines += (f"    {policy}" for policy in policies)
-        return "\n".join(lines)
+        return "\n".join(
+            (
+                *lines,
+                *self._direction("ingress", self.admin_ingress, self.ingress, self.baseline_ingress),
+                *self._direction("egress", self.admin_egress, self.egress, self.baseline_egress),
+            )
+        )
+
+    def _direction(
+        self,
+        direction: str,
+        admin: tuple[str, ...],
+        policies: tuple[PolicyRules, ...] | None,
+        baseline: tuple[str, ...],
+    ) -> Iterator[str]:
+        head = f"  {direction + ':':<9}"
+        if admin:
+            yield f"{head}first of these that fits:"
+            yield from (f"    {rule}" for rule in admin)
+            head = " " * len(head)
+        if policies is not None:
+            yield f"{head}isolated, this passes:" if policies else f"{head.rstrip()} isolated"
+            yield from (f"    {policy}" for policy in policies)
+        elif baseline:
+            yield f"{head}not isolated, first of these that fits, else it passes:"
+            yield from (f"    {rule}" for rule in baseline)
+        else:
+            yield f"{head}not isolated, everything passes"
 
 
 # --- questions in words -------------------------------------------------------------------------------------
@@ -100,11 +126,22 @@ def describe(index: PolicyIndex, pod: str) -> tuple[PodPolicies, ...]:
                 labels=None if labels is None else dict(sorted(labels.items())),
                 ingress=_listed(compiled, subject.verdicts.ingress, "ingress", index.problems),
                 egress=_listed(compiled, subject.verdicts.egress, "egress", index.problems),
+                **_tiers(compiled, subject.verdicts),
             )
         )
     if not found:
         raise FieldError("pod", f"{pod} is no pod of this node")
     return tuple(found)
+
+
+def _tiers(compiled: Compiled, verdicts: Verdicts) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for direction in DIRECTIONS:
+        tiers = verdicts.tiers(direction)
+        for tier, keys in (("admin", tiers.admin), ("baseline", tiers.baseline)):
+            rules = counting((compiled.policies[key] for key in keys), direction, tiers.doubtful)
+            found[f"{tier}_{direction}"] = tuple(tier_rule_text(p, direction, number) for p, number, _ in rules)
+    return found
 
 
 def _listed(
