@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from clustered import UID, Clustered, clustered, pod
+from looking import addresses_of
 
 import apiserver
 from harness import Node, eventually
@@ -37,8 +38,9 @@ def known(cluster: Clustered) -> int:
 
 def why(cluster: Clustered, destination: str) -> Any:
     question = {"op": "policy.why", "args": f"shop/web\n{destination}\n80/TCP"}
-    answers = cluster.node.rpc(question)["result"]["answers"]
-    return next(answer for answer in answers if ":" not in answer["source"]["address"])
+    told = cluster.node.rpc(question)["result"]
+    assert "not in the kernel" not in told["text"]
+    return next(answer for answer in told["answers"] if ":" not in answer["source"]["address"])
 
 
 def decided_by(cluster: Clustered, destination: str) -> str:
@@ -83,6 +85,21 @@ def test_all_nodes_are_followed_once_a_policy_of_a_pod_here_names_them(cluster: 
     cluster.api.put(policy("nodes", {"nodes": {}}))
     eventually(lambda: "nodes egress[0]" in decided_by(cluster, "198.51.100.2"), what="the node is a peer")
     assert not decided_by(cluster, "198.51.100.3")
+
+
+def test_a_pod_that_may_not_speak_to_its_node_finds_no_other_address_of_it(cluster: Clustered) -> None:
+    """Neither one its Node does not list nor the gateway's; and the node still reaches the pod."""
+    cluster.node.ip("link", "set", "lo", "up")
+    cluster.node.ip("addr", "add", "198.51.100.77/32", "dev", "lo")
+    cluster.api.put({"kind": "Node", "metadata": {"name": "n1"}, "status": {"addresses": []}})
+    cluster.start()
+    result = cluster.add("web", uid=UID)
+    ways = ("198.51.100.77", "fe80::1%eth0")
+    assert all(cluster.node.ping(way, inside="web") for way in ways)
+    cluster.api.put(policy("nodes", {"nodes": {}}))
+    eventually(lambda: "nodes egress[0]" in decided_by(cluster, "198.51.100.77"), what="the policy")
+    assert not any(cluster.node.ping(way, inside="web") for way in ways)
+    assert all(cluster.node.ping(address) for address in addresses_of(result))
 
 
 def test_while_nodes_cannot_be_listed_what_denies_them_denies_everybody(cluster: Clustered) -> None:

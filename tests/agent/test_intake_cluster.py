@@ -16,6 +16,7 @@ from flock.agent.outlook import Outlook
 from flock.core.facts import NodeFacts
 from flock.core.kinds import ALL, CLUSTER_NODES, CLUSTER_PODS, CLUSTER_POLICIES, KINDS, NAMESPACES, NODES, Extent
 from flock.core.model import Metadata, Namespace, Node, NodeAddress, NodeStatus
+from flock.core.naming import GATEWAY6
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.podfacts import LocalPod
 from flock.edge.cache import Cache
@@ -199,7 +200,7 @@ def test_nothing_is_listed_for_policies_without_a_subject_here(tmp_path: Path) -
     told(tmp_path, story)
 
 
-def test_nodes_are_peers_by_the_addresses_of_their_status(tmp_path: Path) -> None:
+def test_nodes_are_peers_by_the_addresses_of_their_status_and_the_own_one_by_all(tmp_path: Path) -> None:
     def node(name: str, *addresses: str, **labels: str) -> Node:
         status = NodeStatus(addresses=tuple(NodeAddress(address) for address in addresses))
         return Node(Metadata(name=name, labels=labels), status=status)
@@ -210,11 +211,11 @@ def test_nodes_are_peers_by_the_addresses_of_their_status(tmp_path: Path) -> Non
         taking.cache.put(CLUSTER_NODES, ("", "n3"), node("n3", "192.0.2.13"))
         taking.policy("guard", {"nodes": {"matchLabels": {"role": "db"}}})
         taking.apply()
-        assert members(taking) == {"192.0.2.11", "192.0.2.12"}
+        assert members(taking) == {"192.0.2.11", "192.0.2.12", GATEWAY6}
         taking.cache.put(CLUSTER_NODES, ("", "n3"), node("n3", "192.0.2.13", role="db"))
         taking.cache.drop(CLUSTER_NODES, ("", "n2"))
         taking.apply()
-        assert members(taking) == {"192.0.2.11", "192.0.2.13"}
+        assert members(taking) == {"192.0.2.11", "192.0.2.13", GATEWAY6}
 
     def members(taking: Taking) -> set[str]:
         (group,) = taking.index.compiled.groups.values()

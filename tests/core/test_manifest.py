@@ -84,6 +84,7 @@ def test_other_nodes_configurations_are_left_out_even_when_wrong() -> None:
 def test_other_nodes_are_told_apart_from_the_own_one() -> None:
     text = "".join(f"apiVersion: v1\nkind: Node\nmetadata: {{name: node{number}}}\n---\n" for number in (1, 2))
     assert set(parse(text).objects) == {ObjectKey("Node", "", "node1"), ObjectKey("ClusterNode", "", "node2")}
+    assert {str(key) for key in parse(text).objects} == {"Node node1", "Node node2"}
     everybodys = parse_manifest(text.encode(), node=None)
     assert set(everybodys.objects) == {ObjectKey("Node", "", "node1"), ObjectKey("Node", "", "node2")}
 

@@ -14,6 +14,7 @@ policy may take another's place.  What is not listed in time is closed then (`co
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from flock.agent.outlook import PATIENCE, Outlook
 from flock.agent.preparing import Preparing
 from flock.core.kinds import CLUSTER_NODES, CLUSTER_PODS, CLUSTER_POLICIES, NAMESPACES, NODES, PODS, POLICIES
 from flock.core.model import NO_MAP
+from flock.core.naming import GATEWAY6
 from flock.core.policy import budget
 from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.index import PolicyIndex
@@ -59,6 +61,7 @@ class Intake:
         self._pods, self._cluster_pods = cache.table(PODS), cache.table(CLUSTER_PODS)
         self._index, self._outlook = index, outlook
         self._configured, self._preparing = configured, preparing
+        self._node, self._facts = cache.node, preparing.facts  # this one, as taken in
         self._vouching = Vouching()
         self._last_good = LastGoodPolicies(state_dir)
         self._pacing = Pacing(time.monotonic)
@@ -103,6 +106,9 @@ class Intake:
         if more or turned:
             self._index.sight.change()
         self._take_pods(self._vouching.configure(self._configured.config, self._preparing.facts))
+        if self._preparing.facts is not self._facts:
+            self._facts = self._preparing.facts
+            self._take_node(self._node)
         changes = self._reader.changes()
         self._take(change for change in changes if change[0] in AT_ONCE_KINDS)
         self._proposed |= {(change[1], change[2]): None for change in changes if change[0] == CLUSTER_POLICIES.name}
@@ -211,11 +217,14 @@ class Intake:
             self._take_pods(self._vouching.set_namespace(name, known.labels))
 
     def _take_node(self, name: str) -> None:
+        """Of this one every address counts: a pod that may not speak to its node finds no other way to it."""
         node = self._nodes.get(("", name)) or self._cluster_nodes.get(("", name))
         if node is None:
             self._index.drop_node(name)
         else:
-            self._index.set_node(name, node.metadata.labels or NO_MAP, node_addresses(node))
+            own = (*sorted(self._facts.own, key=str), ip_address(GATEWAY6)) if name == self._node else ()
+            addresses = tuple(dict.fromkeys((*node_addresses(node), *own)))
+            self._index.set_node(name, node.metadata.labels or NO_MAP, addresses)
 
     def _take_policy(self, key: PolicyKey) -> None:
         """Of either kind."""

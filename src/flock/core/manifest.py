@@ -32,6 +32,7 @@ MAX_NODES = 2_000_000  # after following aliases; 4 MiB of plain YAML stay below
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")  # a DNS subdomain, as the API server requires
 DEFAULT_NAMESPACE = "default"
+CALLED = {kind.name: kind.kind for kind in KINDS}  # by whoever writes manifests
 TIMESTAMP, INT, FLOAT, STR = (f"tag:yaml.org,2002:{name}" for name in ("timestamp", "int", "float", "str"))
 
 Object = Pod | Namespace | Node | Raw
@@ -43,7 +44,8 @@ class ObjectKey(NamedTuple):
     name: str  # empty for an object refused for its name or namespace
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name or '?'}"
+        kind = CALLED.get(self.kind, self.kind)
+        return f"{kind} {self.namespace}/{self.name}" if self.namespace else f"{kind} {self.name or '?'}"
 
 
 class Manifest(msgspec.Struct, frozen=True):
