@@ -62,3 +62,21 @@ def own(app: str) -> Object:
 def _metadata(namespace: str, name: str) -> Object:
     labels = {} if namespace else {"labels": {"kubernetes.io/metadata.name": name}}
     return {"name": name, **({"namespace": namespace} if namespace else {}), **labels}
+
+
+def cluster_policy(number: int, *, priority: int) -> Object:
+    """Of the administrator, about every pod: some networks nobody here talks to, and an app that comes in."""
+    networks = [{"networks": [f"198.18.{number}.0/24", f"2001:db8:bad:{number:x}::/64"]}]
+    app = [{"pods": {"podSelector": {"matchLabels": {"app": f"app-{number % 40}"}}}}]
+    return {
+        "apiVersion": "policy.networking.k8s.io/v1alpha2",
+        "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": f"guard-{number}"},
+        "spec": {
+            "tier": "Admin",
+            "priority": priority,
+            "subject": {"namespaces": {}},
+            "ingress": [{"action": "Pass", "from": app, "protocols": [{"tcp": {"destinationPort": {"number": 9100}}}]}],
+            "egress": [{"action": "Deny", "to": networks}],
+        },
+    }

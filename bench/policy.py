@@ -37,8 +37,10 @@ REST = 0.05  # seconds between changes
 CALM = 1.5  # seconds until the agent has taken in what it was told and rests
 PORT, PATIENCE = 9, 0.2  # of the packet that checks a change; a forbidden one is waited for this long
 ONE, ALL, RULE, PEER = "a policy for one pod", "a policy for all pods", "a rule for all pods", "a peer's label"
+PRIORITY = "a cluster policy's priority"
 START, ANEW = "agent started → in force", "tables deleted → made anew"
-OPEN, ISOLATED = "flock, no policy", "flock, isolated"
+OPEN, ISOLATED, TIERS = "flock, no policy", "flock, isolated", "flock, 100 cluster policies"
+CLUSTER_POLICIES = 100
 CHANGE_LIMIT, RSS_LIMIT = 50.0, 80.0  # ms, MiB
 
 Times = dict[str, list[float]]  # milliseconds
@@ -117,6 +119,13 @@ def _change(bench: Bench, flock: _FullNode, times: Times) -> None:
         if number % 4 == 0:  # the dearest by far
             timed(ALL, "all", [clusters.policy("all", selects={"app": "web"}, peers=everybody, port=8080)])
             timed(ALL, "all", [])
+    events.forget()
+    flock.tell("tiers", [clusters.cluster_policy(n, priority=10 + n) for n in range(1, CLUSTER_POLICIES)])
+    flock.tell("place", [clusters.cluster_policy(0, priority=0)])
+    events.wait(into="egress")
+    time.sleep(CALM)
+    for number in range(rounds):
+        timed(PRIORITY, "place", [clusters.cluster_policy(0, priority=(500, 0)[number % 2])])
     events.close()
 
 
@@ -174,9 +183,12 @@ def _adding(bench: Bench) -> Times:
         *clusters.namespaces(),
         clusters.policy("isolated", selects={"app": "web"}, peers=[clusters.own("web")], port=80),
     ]
+    above = [clusters.cluster_policy(number, priority=number) for number in range(CLUSTER_POLICIES)]
+    above = [*clusters.namespaces(), *above]
     contenders: list[Contender] = [
         *bench.enter(lambda: Flock(bench.world, node="flock-open", label=OPEN)),
         *bench.enter(lambda: Flock(bench.world, node="flock-isolated", label=ISOLATED, objects=objects)),
+        *bench.enter(lambda: Flock(bench.world, node="flock-tiers", label=TIERS, objects=above)),
         *bench.enter(lambda: Floor(bench.world, node="floor-adding", flushes=1)),
     ]
     warm_up(bench, contenders)
@@ -213,7 +225,7 @@ def _verdicts(times: Times, rss: float | None, bench: Bench) -> Sequence[Verdict
     return [
         *(
             Verdict(f"{what} → in force, p50, {beside}", median(times.get(what, [])), CHANGE_LIMIT, unit=" ms")
-            for what in (ONE, RULE, PEER, ALL)
+            for what in (ONE, RULE, PEER, ALL, PRIORITY)
         ),
         Verdict(f"agent RSS, {beside}", rss, RSS_LIMIT, unit=" MiB"),
     ]

@@ -99,7 +99,7 @@ class Ruleset:
         self._classes: Counter[Class] = Counter()  # how many pods are in each
         self._chains: Counter[Asked] = Counter()  # how many classes jump to each
         self._parts: dict[Asked, tuple[str, ...]] = {}  # the names of a policy's chains
-        self._rules: dict[str, int] = {}  # by chain, without the fixed ones
+        self._rules: dict[str, list[str]] = {}  # by chain, without the fixed ones
 
     def full(self, compiled: Compiled, existing: layout.Existing | None) -> str:
         """A script that puts all of `compiled` in the place of what is there, without a moment in between.
@@ -157,7 +157,7 @@ class Ruleset:
         rules |= {(BIND_TABLE, chain(interface)): 1 for chain in (source_chain, destination_chain)}
         for class_ in classes_of(*pod):
             named = [class_.chain, *(name for asked in class_.asked() for name in self._parts[asked])]
-            rules |= {(TABLE, name): self._rules[name] for name in named}
+            rules |= {(TABLE, name): len(self._rules[name]) for name in named}
         return ExpectedOfPod(tuple(dict.fromkeys(pod_elements(pod))), rules)
 
     def expected(self, compiled: Compiled) -> Expected:
@@ -175,7 +175,7 @@ class Ruleset:
         for (whose, port), endpoints in compiled.named.items():
             for version in (0,) if whose is None else (6, 4):
                 elements[names.port_set(whose, port, version)] = sum(version_of(a) == version for a, _ in endpoints)
-        return Expected(rules | self._rules, dict(elements))
+        return Expected(rules | {name: len(lines) for name, lines in self._rules.items()}, dict(elements))
 
     # --- taking a change in -------------------------------------------------------------------------------------
 
@@ -218,11 +218,12 @@ class Ruleset:
             self._parts[asked] = tuple(made)
             chains += [(name, asked.comment, rules) for name, rules in made.items()]
         chains += [(c.chain, c.comment, c.lines(self._together(c))) for c in sorted(classes, key=by_name)]
+        chains = [(name, text, rules) for name, text, rules in chains if self._rules.get(name) != rules]
         lines = [f'add chain {TABLE} {name} {{ comment "{text}"; }}' for name, text, _ in chains]
         lines += [f"flush chain {TABLE} {name}" for name, _, _ in chains if name in self._rules]
         for name, _, rules in chains:
             lines += [f"add rule {TABLE} {name} {rule}" for rule in rules]
-            self._rules[name] = len(rules)
+            self._rules[name] = rules
         for name in stale:
             del self._rules[name]
         return lines + [f"delete chain {TABLE} {name}" for name in stale]

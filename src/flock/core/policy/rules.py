@@ -147,8 +147,9 @@ def _tier_chains(asked: Asked, policies: Mapping[PolicyKey, CompiledPolicy]) -> 
     view, chain = VIEWS[asked.kind], asked.chain
     found: dict[str, list[str]] = {chain: []}
     lines, known = found[chain], [policies[key] for key in asked.policies if key in policies]
-    for number, (policy, position, rule) in enumerate(counting(known, view.direction, asked.doubtful)):
-        ports_chain, deny, after = (f"{chain}/{what}{number}" for what in ("", "deny/", "after/"))
+    for policy, position, rule in counting(known, view.direction, asked.doubtful):
+        own = f"{names.digest(policy.key)}/{position}"  # wherever its place is: where that changes, these do not
+        ports_chain, deny, after = (f"{chain}/{what}/{own}" for what in ("ports", "deny", "after"))
         verdict = {"Accept": "accept", "Pass": "return", "Deny": f"goto {deny}"}[rule.action]
         peers, ports = list(_peers(rule, view.peer)), list(_port_matches(rule, view))
         lines += [f"{match} {verdict}" for match in _named_destinations(rule, view)]
