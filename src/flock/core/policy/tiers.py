@@ -8,7 +8,7 @@ of namespaces fits, and one that changes with the pods of this node.  What their
 from collections.abc import Callable, Iterable, Iterator
 
 from flock.core.policy.cluster import ParsedClusterPolicy
-from flock.core.policy.compiled import PolicyKey
+from flock.core.policy.compiled import DIRECTIONS, PolicyKey
 from flock.core.policy.labels import Effort, Labels, Selectors
 from flock.core.policy.podfacts import Local
 from flock.core.policy.reading import EVERYTHING, PeerSelector
@@ -22,6 +22,7 @@ class ClusterPolicies(Versions[ParsedClusterPolicy]):
         super().__init__()
         self._effort = effort
         self._selectors: Selectors[PolicyKey] = Selectors(effort)  # of namespaces
+        self._judging: dict[PolicyKey, object] = {}  # what of each decides whom it judges
 
     def take(self, parsed: ParsedClusterPolicy, *, limits: str = "") -> bool:
         known = self.policies.get(parsed.key)
@@ -41,8 +42,15 @@ class ClusterPolicies(Versions[ParsedClusterPolicy]):
             self._selectors.add(key, new.subject.namespaces or EVERYTHING)
 
     def subjects(self, key: PolicyKey, pods: Iterable[Local], labels_of: Callable[[str], Labels]) -> Iterator[str]:
-        """The interfaces of pods that are subjects of the policy as it is, or were; each pod knows it afterwards."""
-        subject = self.policies[key].subject if key in self.policies else None
+        """The interfaces of pods that are judged by others than before, now that this one came, went or changed; each
+        pod knows it afterwards.  Its rules and its place within the tier change nothing about that."""
+        policy, before = self.policies.get(key), self._judging.pop(key, None)
+        if policy is not None:
+            says = tuple(policy.compiled.rules(direction) is not None for direction in DIRECTIONS)
+            self._judging[key] = policy.subject, policy.compiled.tier, policy.compiled.audited, says
+            if self._judging[key] == before:
+                return
+        subject = policy.subject if policy is not None else None
         for local in pods:
             is_subject = self.means(subject, local, labels_of)
             if is_subject or key in local.subject_of:
