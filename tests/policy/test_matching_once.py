@@ -7,7 +7,7 @@ from playground import FAMILIES, Playground, addresses, compiled, group, interfa
 
 from flock.core.policy.blocks import Block, united
 from flock.core.policy.compiled import Change, NamedPort, Peers, PortRange, Rule, Span
-from flock.core.policy.rules import policy_chains
+from flock.core.policy.rules import Asked, chains_of
 from flock.edge.nft import observe
 
 PEERS, PORTS = 40, 30
@@ -28,7 +28,7 @@ MANY = policy(
 
 def test_lines_are_the_sum_of_peers_and_ports() -> None:
     for kind in ("ingress", "ingress-replies"):
-        chains = policy_chains(MANY, kind, MANY.key)  # type: ignore[arg-type]
+        chains = chains_of(Asked(kind, (MANY.key,)), {MANY.key: MANY})  # type: ignore[arg-type]
         assert sum(map(len, chains.values())) == 2 * PEERS + (PORTS + 1) + 1
         assert len(chains) == 2
 
