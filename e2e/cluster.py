@@ -129,12 +129,12 @@ class Cluster:
     @contextmanager
     def running(self, deployment: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
         """A deployment's pods, all ready; it is deleted at the end, and they go in their own time, a minute or so."""
-        name, selector = deployment["metadata"]["name"], f"app={deployment['metadata']['name']}"
+        name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
         self.plane.apply(deployment)
         try:
-            yield self.ready_pods(deployment["spec"]["replicas"], selector)
+            yield self.ready_pods(deployment["spec"]["replicas"], f"app={name}", namespace=namespace)
         finally:
-            self.plane.kubectl("delete", "deployment", name)
+            self.plane.kubectl("delete", "deployment", name, f"--namespace={namespace}")
 
     def fetch(self, address: str, port: int, *, source: Node | None = None) -> str:
         """What a pod of `workloads` says at this address, asked by the client behind the routers or a node."""

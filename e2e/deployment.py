@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Cluster
+from places import Failed
 
 MANIFESTS = Path(__file__).parents[1] / "deploy"
 NAMESPACE = "flock-system"
@@ -43,6 +44,15 @@ def status(cluster: Cluster, node: str) -> dict[str, Any]:
 def problems(cluster: Cluster, node: str) -> str:
     """What is wrong with what it watches; empty if nothing is."""
     return "; ".join(f"{problem['where']}: {problem['message']}" for problem in status(cluster, node)["problems"])
+
+
+def is_well(cluster: Cluster, node: str) -> bool:
+    """Ready, with nothing to complain about.  A watch that its server has just ended is not up for a moment."""
+    said = status(cluster, node)
+    wrong = [*said["not_ready"], *said["degraded"], *said["problems"], *(w for w in said["watches"] if not w["up"])]
+    if wrong:
+        raise Failed(str(wrong))
+    return True
 
 
 def agent_pod(cluster: Cluster, node: str) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from cluster import Cluster, addresses
 from control_plane import ControlPlane
-from deployment import status
-from places import Failed, eventually
+from deployment import is_well
+from places import eventually
 from watching import Server, Watcher, watched_server
 from workloads import PORT, deployment
 
@@ -48,15 +48,6 @@ def test_later_policies_are_enforced_on_every_node_beside_objects_nested_deeply(
                 eventually(lambda n=node: is_well(cluster, n), what=f"{node} to be well")
         finally:
             cluster.plane.kubectl("delete", "networkpolicy", "closed")
-
-
-def is_well(cluster: Cluster, node: str) -> bool:
-    """Ready, with nothing to complain about.  A watch that its server has just ended is not up for a moment."""
-    said = status(cluster, node)
-    wrong = [*said["not_ready"], *said["degraded"], *said["problems"], *(w for w in said["watches"] if not w["up"])]
-    if wrong:
-        raise Failed(str(wrong))
-    return True
 
 
 @pytest.fixture
