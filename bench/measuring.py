@@ -5,6 +5,7 @@ A further measurement is a module with a class that has a `name`, a `title` and 
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -14,6 +15,8 @@ from launching import BenchError, Command, Launcher, Run
 from world import Pod, World
 
 T = TypeVar("T")
+
+FOLDED = 1.0  # seconds after which flock's file has all there is
 
 
 @dataclass(frozen=True)
@@ -178,8 +181,10 @@ def warm_up(bench: Bench, contenders: Sequence[Contender], rounds: int = 5) -> N
     """A few untimed pods for everyone; what flock's file grows by is what the floors are to write."""
     before = {flock: flock.state_bytes() for flock in contenders if isinstance(flock, Flock)}
     attachments = attach(bench, list(in_turn(contenders, rounds)))
+    time.sleep(FOLDED)
     grown = [(flock.state_bytes() - size) / rounds for flock, size in before.items()]
     detach(bench, attachments)
+    time.sleep(FOLDED)
     entry = round(max(grown, default=0)) or ENTRY_BYTES
     base = max((flock.state_bytes() for flock in before), default=0)
     for floor in contenders:

@@ -60,6 +60,7 @@ class PolicyChanges:
             _change(bench, flock, times)
             rss = read_memory(flock.pid)["rss"]
             _load(bench, flock, times)
+            _move(bench, flock, times)
         tables = [_change_table(times, bench), *talking.tables(rates), _add_table(added)]
         raw: dict[str, Any] = {"ms": times, "rss_mib": rss, "per_second": rates, "add_ms": added}
         return Outcome(tables, [*_verdicts(times, rss, bench), *talking.verdicts(rates, bench)], raw)
@@ -119,13 +120,22 @@ def _change(bench: Bench, flock: _FullNode, times: Times) -> None:
         if number % 4 == 0:  # the dearest by far
             timed(ALL, "all", [clusters.policy("all", selects={"app": "web"}, peers=everybody, port=8080)])
             timed(ALL, "all", [])
-    events.forget()
+    events.close()
+
+
+def _move(bench: Bench, flock: _FullNode, times: Times) -> None:
+    """One of a hundred policies of the administrator, about all pods, gets another place."""
+    events = RuleEvents(flock.node)
     flock.tell("tiers", [clusters.cluster_policy(n, priority=10 + n) for n in range(1, CLUSTER_POLICIES)])
     flock.tell("place", [clusters.cluster_policy(0, priority=0)])
     events.wait(into="egress")
     time.sleep(CALM)
-    for number in range(rounds):
-        timed(PRIORITY, "place", [clusters.cluster_policy(0, priority=(500, 0)[number % 2])])
+    for number in range(bench.effort.policy_changes):
+        events.forget()
+        asked = time.monotonic_ns()
+        flock.tell("place", [clusters.cluster_policy(0, priority=(500, 0)[number % 2])])
+        times.setdefault(PRIORITY, []).append((events.wait() - asked) / 1e6)
+        time.sleep(REST)
     events.close()
 
 
