@@ -42,7 +42,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("spec.cidr4[0]", "192.0.0.0/2", "overlaps multicast"),
     ("spec.defaults.ipv6", "yes", "must be true or false"),
     ("spec.mtu", 1279, "from 1280 to 65535"),
-    ("spec.mtu", 65536, "to 65535"),
+    ("spec.mtu", 65536, "from 576 to 65535"),
     ("spec.mtu", True, "whole number"),
     ("spec.mtu", "1500", "whole number"),
     ("spec.routerID", "2001:db8::1", "is no IPv4 address"),

@@ -152,7 +152,7 @@ class PolicyIndex:
     def set_cluster_policy(self, obj: Mapping[str, Any]) -> bool:
         """As `set_policy`."""
         parsed = read_cluster_policy(obj)
-        if self._cluster.take(parsed):
+        if self._cluster.take(parsed, limits="; ".join(parsed.limits)):
             self._judge_again(parsed.key)
         return not parsed.compiled.closed
 

@@ -26,18 +26,7 @@ class NetworkPolicies(Versions[ParsedPolicy]):
         selectors = self._selectors.get(namespace)
         return selectors.fitting(labels) if selectors else ()
 
-    def take(self, parsed: ParsedPolicy, *, limits: str = "") -> bool:
-        known = self.policies.get(parsed.key)
-        changed = super().take(parsed, limits=limits)
-        if changed:
-            self._choosing(parsed.key, known, parsed)
-        return changed
-
-    def drop(self, key: PolicyKey) -> bool:
-        self._choosing(key, self.policies.get(key), None)
-        return super().drop(key)
-
-    def _choosing(self, key: PolicyKey, old: ParsedPolicy | None, new: ParsedPolicy | None) -> None:
+    def _replaced(self, key: PolicyKey, old: ParsedPolicy | None, new: ParsedPolicy | None) -> None:
         selectors = self._selectors.setdefault(key[0], Selectors(self._effort))
         if old is not None:
             selectors.remove(key)

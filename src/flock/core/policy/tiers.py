@@ -24,18 +24,7 @@ class ClusterPolicies(Versions[ParsedClusterPolicy]):
         self._selectors: Selectors[PolicyKey] = Selectors(effort)  # of namespaces
         self._judging: dict[PolicyKey, object] = {}  # what of each decides whom it judges
 
-    def take(self, parsed: ParsedClusterPolicy, *, limits: str = "") -> bool:
-        known = self.policies.get(parsed.key)
-        changed = super().take(parsed, limits=limits or "; ".join(parsed.limits))
-        if changed:
-            self._choosing(parsed.key, known, parsed)
-        return changed
-
-    def drop(self, key: PolicyKey) -> bool:
-        self._choosing(key, self.policies.get(key), None)
-        return super().drop(key)
-
-    def _choosing(self, key: PolicyKey, old: ParsedClusterPolicy | None, new: ParsedClusterPolicy | None) -> None:
+    def _replaced(self, key: PolicyKey, old: ParsedClusterPolicy | None, new: ParsedClusterPolicy | None) -> None:
         if old is not None and old.subject is not None:
             self._selectors.remove(key)
         if new is not None and new.subject is not None:

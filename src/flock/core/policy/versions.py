@@ -10,7 +10,7 @@ P = TypeVar("P", ParsedPolicy, ParsedClusterPolicy)
 
 
 class Versions(Generic[P]):
-    """`problems`: policies whose latest version is refused, or closed in part, and why."""
+    """`problems`: policies whose latest version is refused, or closed in part (`limits`), and why."""
 
     def __init__(self) -> None:
         self.policies: dict[PolicyKey, P] = {}
@@ -25,8 +25,15 @@ class Versions(Generic[P]):
         if parsed == known or (parsed.compiled.closed and known is not None and not known.compiled.closed):
             return False
         self.policies[parsed.key] = parsed
+        self._replaced(parsed.key, known, parsed)
         return True
 
     def drop(self, key: PolicyKey) -> bool:
         self.problems.pop(key, None)
-        return self.policies.pop(key, None) is not None
+        known = self.policies.pop(key, None)
+        if known is not None:
+            self._replaced(key, known, None)
+        return known is not None
+
+    def _replaced(self, key: PolicyKey, old: P | None, new: P | None) -> None:
+        """What counts is another one now."""
