@@ -3,11 +3,13 @@
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from random import Random
+from time import sleep
 from typing import Any
 
-from hammer import Tap
+from hammer import Tap, hammering, order
 
-from harness import Node, cni_outcome
+from harness import Node, cni_outcome, eventually
 
 NODE_CONFIG: dict[str, Any] = {
     "apiVersion": "flock.fritzlab.net/v1alpha1",
@@ -80,3 +82,56 @@ class Heard:
         count = Counter(self._friends)
         assert len(count) > 100, "the friend spoke all the time"
         return [number for number in range(min(count) + 1, max(count)) if count[number] != 2]
+
+
+@contextlib.contextmanager
+def besieging(node: Node) -> Iterator[dict[str, Tap]]:
+    """Three victims, a friend and a stranger, all of whom are there, all speaking; until the friend comes through."""
+    orders = [
+        order(node.path("stranger"), "into-a-pod", *targets(1, 2, 3)),
+        order(node.path("friend"), "friend", *targets(1)),
+        order(node.path("victim1"), "out-of-a-pod", *targets(2, 3, 100, 200)),
+    ]
+    with taps(node, "stranger", "friend", "victim1", "victim2", "victim3") as seen, hammering(orders):
+        eventually(lambda: seen["victim1"].seen(), what="the friend comes through")
+        yield seen
+
+
+def survives_kills(node: Node, seen: dict[str, Tap], *, kills: int, random: Random) -> None:
+    """Nothing forbidden gets through while agents die at every stage of their start, and nothing that is allowed is
+    lost."""
+    heard = Heard(seen)
+    for _ in range(kills):
+        node.kill()
+        node.start(wait=False)
+        sleep(random.uniform(0, 0.3))
+        assert heard.intruders() == {}
+    node.kill()
+    node.start()
+    assert heard.intruders() == {}
+    assert heard.lost() == []
+
+
+def start_under_fire(node: Node, names: list[str], *, at_once: int, opened_by: str) -> None:
+    """Pods of the locked namespace, numbered from 1, see nothing until the manifest that forbids it goes: it was that
+    policy which kept others out, and nothing else."""
+    for number, name in enumerate(names, 1):
+        describe(node, name, number, namespace="locked", role="victim")
+        node.namespace(name)
+    orders = [order(node.path("stranger"), "into-a-pod", *targets(*range(1, len(names) + 1)))]
+    orders += [order(node.path(name), "out-of-a-pod", *targets(200)) for name in names]
+    with taps(node, "stranger", *names) as seen, hammering(orders):
+        for first in range(0, len(names), at_once):
+            for process in [start(node, name, namespace="locked") for name in names[first : first + at_once]]:
+                finish(process)
+        sleep(0.3)
+        heard = Heard(seen)
+        assert heard.intruders() == {}
+        (node.manifests / f"{opened_by}.json").unlink()
+        found: set[str] = set()
+
+        def all_open() -> bool:
+            found.update(heard.intruders())
+            return found == {"stranger", *names}
+
+        eventually(all_open, what="every pod can be reached once nothing forbids it")

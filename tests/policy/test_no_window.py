@@ -10,10 +10,10 @@ from time import sleep
 from typing import Any
 
 import pytest
-from hammer import Tap, hammering, order
-from siege import NODE_CONFIG, Heard, add, describe, finish, start, taps, targets
+from hammer import Tap
+from siege import NODE_CONFIG, Heard, add, besieging, start_under_fire, survives_kills
 
-from harness import Node, eventually
+from harness import Node
 
 PODS = 100
 AT_ONCE = 10  # ADDs under way
@@ -46,26 +46,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def test_a_hundred_isolated_pods_start_under_fire_and_see_nothing(node: Node) -> None:
     names = [f"pod{number}" for number in range(1, PODS + 1)]
-    for number, name in enumerate(names, 1):
-        describe(node, name, number, namespace="locked", role="victim")
-        node.namespace(name)
-    orders = [order(node.path("stranger"), "into-a-pod", *targets(*range(1, PODS + 1)))]
-    orders += [order(node.path(name), "out-of-a-pod", *targets(200)) for name in names]
-    with taps(node, "stranger", *names) as seen, hammering(orders):
-        for first in range(0, PODS, AT_ONCE):
-            for process in [start(node, name, namespace="locked") for name in names[first : first + AT_ONCE]]:
-                finish(process)
-        sleep(0.3)
-        heard = Heard(seen)
-        assert heard.intruders() == {}
-        (node.manifests / "deny.json").unlink()  # it was the policy that kept them out, and nothing else
-        found: set[str] = set()
-
-        def all_open() -> bool:
-            found.update(heard.intruders())
-            return found == {"stranger", *names}
-
-        eventually(all_open, what="every pod can be reached once nothing forbids it")
+    start_under_fire(node, names, at_once=AT_ONCE, opened_by="deny")
 
 
 @pytest.fixture
@@ -76,30 +57,13 @@ def besieged(node: Node) -> Iterator[tuple[Node, dict[str, Tap]]]:
     for number in (1, 2, 3):
         add(node, f"victim{number}", number, namespace="locked", role="victim")
     node.write("speaks", policy("speaks", {**FRIENDS, "egress": [{}], "policyTypes": ["Egress"]}))
-    orders = [
-        order(node.path("stranger"), "into-a-pod", *targets(1, 2, 3)),
-        order(node.path("friend"), "friend", *targets(1)),
-        order(node.path("victim1"), "out-of-a-pod", *targets(2, 3, 100, 200)),
-    ]
-    with taps(node, "stranger", "friend", "victim1", "victim2", "victim3") as seen, hammering(orders):
-        eventually(lambda: seen["victim1"].seen(), what="the friend comes through")
+    with besieging(node) as seen:
         yield node, seen
 
 
 def test_agents_are_killed_under_fire_and_nothing_forbidden_gets_through(besieged: tuple[Node, dict[str, Tap]]) -> None:
     """And what is allowed goes on as if nothing happened."""
-    node, seen = besieged
-    random = Random(5)
-    heard = Heard(seen)
-    for _ in range(KILLS):
-        node.kill()
-        node.start(wait=False)
-        sleep(random.uniform(0, 0.3))  # so that it dies at every stage of its start
-        assert heard.intruders() == {}
-    node.kill()
-    node.start()
-    assert heard.intruders() == {}
-    assert heard.lost() == []
+    survives_kills(*besieged, kills=KILLS, random=Random(5))
 
 
 def test_policies_are_updated_under_fire_and_only_what_they_allow_gets_through(
