@@ -9,13 +9,15 @@ E2E_PACKAGES := etcd-server curl openssl busybox-static buildah mmdebstrap golan
   golang-github-modern-go-reflect2-dev dpkg-dev rsync make
 E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)
 
-.PHONY: help build demo test e2e bench lint clean
+.PHONY: help build demo check test test-all e2e bench lint clean
 help:
-	@echo "make demo    a BGP fabric with pods and anycast on this machine, end to end"
-	@echo "make test    all checks and tests"
-	@echo "make e2e     a real Kubernetes cluster on this machine, flock deployed on it, and everything that may go wrong"
-	@echo "make bench   benchmarks: prints a table, writes bench/results.json"
-	@echo "make build   the CNI executable build/flock and the virtual environment .venv"
+	@echo "make demo      a BGP fabric with pods and anycast on this machine, end to end"
+	@echo "make check     lint, types and the tests of what is pure: under a minute"
+	@echo "make test      all checks, and every promise tried: under five minutes on two cores"
+	@echo "make test-all  the same, every promise at every step"
+	@echo "make e2e       a real Kubernetes cluster on this machine, flock deployed on it, and everything that may go wrong"
+	@echo "make bench     benchmarks: prints a table, writes bench/results.json"
+	@echo "make build     the CNI executable build/flock and the virtual environment .venv"
 
 build: .venv/ready build/flock
 
@@ -51,10 +53,14 @@ lint: build
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-cache | tail -n 2
 
-test: build test-packages
+check: lint
+	@.venv/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow" tests/core
+
+# What is in which: docs/testing.md.
+test test-all: lint test-packages
 	@scripts/need-root "the tests make network namespaces, links and routes in them"
-	@$(MAKE) --no-print-directory lint
-	@.venv/bin/pytest -n $(WORKERS) --dist loadfile --durations=30 --durations-min=5
+	@.venv/bin/pytest -n $(WORKERS) --dist loadfile --durations=30 --durations-min=5 \
+	  $(if $(filter test,$@),-m "not slow")
 
 e2e: build e2e-packages
 	@scripts/need-root "the cluster's nodes are namespaces with mounts and cgroups of their own"

@@ -133,6 +133,7 @@ def restart_when_dead(node: Node, process: "subprocess.Popen[bytes]") -> int:
         node.start(wait=False)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # a life for each step; on a busy machine they take their time
 def test_a_death_before_any_netlink_request_is_survived(node: Node, bystander: list[str]) -> None:
     """System calls towards the kernel, one after the other, at start, in ADD and in DEL; the odd ones here."""

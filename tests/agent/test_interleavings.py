@@ -1,4 +1,4 @@
-"""Two hundred random interleavings of ADD, DEL, CHECK, GC and kill -9 over twenty containers.
+"""Random interleavings of ADD, DEL, CHECK, GC and kill -9 over twenty containers.
 
 In each round a handful of verbs run at once, often several for one container, and in some the agent is killed among
 them and started again.  After each round invariants 1, 2, 5 and 6 are checked on kernel and store, and what a round
@@ -17,7 +17,6 @@ from looking import addresses_of, collect, failure, outcome, settle
 from harness import CniFailure, Node
 
 CONTAINERS = [f"c{number:02d}" for number in range(20)]
-ROUNDS = 200
 UNKNOWN_CONTAINER, DIFFERENCES = 3, 109
 
 
@@ -82,12 +81,13 @@ def judge(node: Node, plan: Plan, before: dict[str, Any]) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_two_hundred_random_interleavings(node: Node) -> None:
+@pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_interleavings(node: Node, rounds: int) -> None:
     seed = int(os.environ.get("FLOCK_SEED", "20260"))
     rng = random.Random(seed)
     for container in CONTAINERS:
         node.namespace(container)
-    for number in range(ROUNDS):
+    for number in range(rounds):
         before = node.allocations()
         plan = Plan(rng, set(before))
         try:

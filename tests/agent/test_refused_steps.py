@@ -120,6 +120,7 @@ def test_a_full_run_directory_refuses_pods_and_loses_nothing(fresh: Node) -> Non
         run("umount", fresh.run_dir)
 
 
+@pytest.mark.slow
 def test_every_refused_netlink_request_is_survived(node: Node, bystander: list[str]) -> None:
     """The nth request since the start is refused; whatever that was, the agent goes on, and a repetition succeeds.
 

@@ -176,10 +176,13 @@ STEPS: dict[str, tuple[Failing, str]] = {
     "the kernel refuses the first look": (look_refused, "first look at the kernel is not over yet: [Errno 5]"),
     "switches are read-only": (switches_read_only, "Read-only file system"),
 }
+BY_COUNT = {nothing_undone, look_refused}  # end when they were met so often, a second apart
 BEFORE_DEL = {store_unreadable, state_directory_away, nothing_undone}  # who has what is not certain yet
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if STEPS[n][0] in BY_COUNT else []) for n in STEPS]
+)
 def test_a_step_that_fails_for_a_while_breaks_nothing_says_why_and_is_taken_when_it_can_be(
     earlier: Earlier, name: str
 ) -> None:

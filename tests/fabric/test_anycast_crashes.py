@@ -88,6 +88,7 @@ def test_an_agent_killed_at_random_moments_of_flapping_converges(lab: Lab) -> No
     becomes(lambda: nexthops(lab, "n1"), [])  # withdrawn addresses are delivered a little longer, then nothing is left
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # a life for each step; on a busy machine they take their time
 def test_an_agent_killed_between_any_two_steps_of_announcing_converges(
     lab: Lab, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 from evaluator import Cluster, Subject
 from told import config, manifest
 from worlds import addresses_of, broken, cluster, labels, named_ports, policy, probe
@@ -17,14 +18,14 @@ from flock.core.policy.judging import Party, evaluate
 from flock.core.policy.podfacts import LocalPod
 from flock.core.policy.vouching import Vouching
 
-WORLDS = 200
 STATES = 3  # of one world: as made, and after changes
 PROBES = 200  # of one state
 
 
-def test_a_hundred_thousand_random_packets_are_judged_as_the_api_says() -> None:
+@pytest.mark.parametrize("worlds", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_packets_are_judged_as_the_api_says(worlds: int) -> None:
     cells = denied = 0
-    for seed in range(WORLDS):
+    for seed in range(worlds):
         random = Random(seed)
         world = cluster(random)
         index, vouching = PolicyIndex(), Vouching()
@@ -45,7 +46,6 @@ def test_a_hundred_thousand_random_packets_are_judged_as_the_api_says() -> None:
                 assert compiled_allows(index, world, cell) == allowed, (seed, cell, world.policies)
                 cells, denied = cells + 1, denied + (not allowed)
             world = change(random, world, index, vouching)
-    assert cells >= 100_000
     assert cells // 10 < denied < cells * 9 // 10, "both answers occur often"
 
 

@@ -20,15 +20,16 @@ from flock.core.policy.judging import Explanation, Party, evaluate
 from flock.core.policy.podfacts import LocalPod
 from flock.core.policy.vouching import Vouching
 
-WORLDS, STATES, PACKETS = 280, 3, 120
+STATES, PACKETS = 3, 120  # of a world, of a state
 # Of a pod whose object nobody has seen, a port name means nothing.
 OURS = replace(RIGHT, unknown_port_names_might_match=False)
 
 
 @pytest.mark.timeout(600)
-def test_a_hundred_thousand_random_packets_are_judged_as_the_facts_say() -> None:
+@pytest.mark.parametrize("worlds", [28, pytest.param(280, marks=pytest.mark.slow)])
+def test_random_packets_are_judged_as_the_facts_say(worlds: int) -> None:
     cells = denied = decided = 0
-    for seed in range(WORLDS):
+    for seed in range(worlds):
         random = Random(seed)
         now = world(random)
         node = Filtering(now)
@@ -48,7 +49,7 @@ def test_a_hundred_thousand_random_packets_are_judged_as_the_facts_say() -> None
             now, happenings = change(random, now)
             for happening in happenings:
                 node.hear(happening, now)
-    assert cells >= 100_000 and cells // 10 < denied and decided > cells // 10
+    assert cells // 10 < denied and decided > cells // 10
 
 
 def is_in_doubt(now: World, cell: Packet) -> bool:
