@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flock import __version__
-from flock.cli import config, lab, policy
+from flock.cli import config, lab, policy, view
 from flock.cli.answers import NO, Shown, show, show_happened
 from flock.core.errors import FlockError
 from flock.core.tables import table
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     question("drain", _anycast, "withdraw all anycast of this node until undrain; sessions and pods stay")
     question("undrain", _anycast, "announce this node's anycast again")
     policy.add_commands(commands)
+    view.add_command(commands)
     lab.add_commands(commands)
     return parser
 

@@ -58,12 +58,12 @@ class KubeClient:
         ApiError if it breaks off, or if nothing comes for `read_timeout`.
         """
         async with self._request("GET", path) as (reader, headers):
-            yield _lines(_chunks(reader, headers, patience=read_timeout))
+            yield lines(chunks(reader, headers, patience=read_timeout))
 
     async def _whole(self, method: str, path: str, body: bytes = b"", content_type: str = "") -> bytes:
         async with self._request(method, path, body, content_type) as (reader, headers):
             async with asyncio.timeout(WHOLE_TIMEOUT):
-                return await _all(_chunks(reader, headers, patience=ANSWER_TIMEOUT))
+                return await whole(chunks(reader, headers, patience=ANSWER_TIMEOUT))
 
     @contextlib.asynccontextmanager
     async def _request(
@@ -75,19 +75,19 @@ class KubeClient:
                     self._access.host, self._access.port, ssl=self._access.tls, limit=HEAD_LIMIT
                 )
         except (OSError, TimeoutError) as error:
-            raise ApiError(f"the API server {self._where} is not reachable: {_reason(error)}") from None
+            raise ApiError(f"the API server {self._where} is not reachable: {reason(error)}") from None
         try:
             _watch_over(writer.get_extra_info("socket"))
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 writer.write(self._head(method, path, body, content_type) + body)
                 await writer.drain()
-                status, headers = await _read_head(reader)
+                status, headers = await read_head(reader)
             if status >= 300:
-                text = await _all(_chunks(reader, headers, patience=ANSWER_TIMEOUT))
+                text = await whole(chunks(reader, headers, patience=ANSWER_TIMEOUT))
                 raise ApiError(f"{method} {path.partition('?')[0]}: {_status_text(status, text)}", status=status)
             yield reader, headers
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
-            raise ApiError(f"{method} {path.partition('?')[0]}: {_reason(error)}") from None
+            raise ApiError(f"{method} {path.partition('?')[0]}: {reason(error)}") from None
         finally:
             writer.transport.abort()
 
@@ -112,14 +112,14 @@ class KubeClient:
         return "\r\n".join(lines).encode()
 
 
-async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(head[0].split(" ")[1])
     headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
     return status, headers
 
 
-async def _chunks(reader: asyncio.StreamReader, headers: Mapping[str, str], *, patience: float) -> AsyncIterator[bytes]:
+async def chunks(reader: asyncio.StreamReader, headers: Mapping[str, str], *, patience: float) -> AsyncIterator[bytes]:
     """The body in pieces as they come; each may take `patience` to arrive."""
     if headers.get("transfer-encoding") == "chunked":
         while True:
@@ -139,26 +139,26 @@ async def _chunks(reader: asyncio.StreamReader, headers: Mapping[str, str], *, p
         yield piece
 
 
-async def _all(chunks: AsyncIterator[bytes]) -> bytes:
-    whole = bytearray()
-    async for chunk in chunks:
-        whole += chunk
-        if len(whole) > ANSWER_LIMIT:
+async def whole(pieces: AsyncIterator[bytes]) -> bytes:
+    body = bytearray()
+    async for piece in pieces:
+        body += piece
+        if len(body) > ANSWER_LIMIT:
             raise TooLong(f"an answer of more than {ANSWER_LIMIT} bytes")
-    return bytes(whole)
+    return bytes(body)
 
 
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     buffer = bytearray()
-    async for chunk in chunks:
-        buffer += chunk
+    async for piece in pieces:
+        buffer += piece
         if len(buffer) > LINE_LIMIT:
             raise ApiError(f"an event of more than {LINE_LIMIT} bytes")
-        if b"\n" not in chunk:
+        if b"\n" not in piece:
             continue
-        *lines, rest = bytes(buffer).split(b"\n")
+        *complete, rest = bytes(buffer).split(b"\n")
         buffer = bytearray(rest)
-        for line in lines:
+        for line in complete:
             if line.strip():
                 yield line
 
@@ -185,7 +185,7 @@ def _status_text(status: int, body: bytes) -> str:
     return f"{status} {message}"
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, asyncio.IncompleteReadError):

@@ -1,0 +1,37 @@
+"""`flockctl view`: the page, served here, about this node, a lab, a cluster or a bundle."""
+
+import argparse
+import asyncio
+import webbrowser
+from typing import Any
+
+HTTP = "127.0.0.1:9465"  # where an agent serves its pages unless told otherwise
+
+
+def add_command(commands: Any) -> None:
+    text = "serve a page on loopback that shows sessions, addresses, pods, policies and what happens"
+    view = commands.add_parser("view", help=text, description=text[0].upper() + text[1:] + ".")
+    view.add_argument(
+        "--port", type=int, default=0, metavar="N", help="where to listen on 127.0.0.1 (default: a free port)"
+    )
+    view.add_argument("--open", action="store_true", help="open it in a browser")
+    view.add_argument("--http", default=HTTP, metavar="HOST:PORT", help=f"of this node's agent (default: {HTTP})")
+    view.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from flock.view.showing import show  # takes a moment to load, which other commands need not wait for
+
+    def ready(address: str) -> None:
+        print(address, flush=True)
+        if arguments.open:
+            webbrowser.open(address)
+
+    asyncio.run(show(_source(arguments), port=arguments.port, ready=ready))
+    return 0
+
+
+def _source(arguments: argparse.Namespace) -> Any:
+    from flock.view.node import NodeSource
+
+    return NodeSource(run_dir=arguments.run_dir, http=arguments.http)

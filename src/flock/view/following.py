@@ -1,0 +1,125 @@
+"""Following one agent: its status whenever that may have changed, and what happens as it happens.
+
+Reading its status again is what makes the page true, so it is read soon after anything but a dropped packet happened,
+and now and then.  The end of the stream is the first news of an agent that died: its status is asked for at once.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+
+from flock.core.errors import FlockError
+from flock.edge.kube.client import ApiError, chunks, lines, read_head, reason, whole
+from flock.view.picture import Picture
+
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+EVERY = 2.0  # seconds between two looks at a status when nothing happens
+SOON = 0.1  # after something happened: what came with it is part of the same look
+PATIENCE = 5.0  # for a connection, and for each piece of an answer; an agent answers in milliseconds
+SILENCE = 30.0  # of a stream, which says that it is alive every ten
+AGAIN = 1.0  # after a failure
+
+
+class Following:
+    """One agent, under its node's name, or the name it says itself if none is given."""
+
+    def __init__(self, picture: Picture, connect: Connect, *, name: str = "", clock: Callable[[], float] = time.time):
+        self._picture, self._connect, self._clock = picture, connect, clock
+        self.name = name
+        self._last = ""  # id of the last happening
+        self._stirred = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._looking())
+            tasks.create_task(self._listening())
+
+    async def visit(self, *, quiet: float = 0.5) -> None:
+        """Once: its status, and what happened since the last visit, until nothing comes for `quiet` seconds."""
+        if await self.look():
+            with contextlib.suppress(FlockError):
+                await self._listen(patience=quiet)
+
+    async def look(self) -> bool:
+        """Whether it answered; the picture is told either way."""
+        try:
+            status = await self._status()
+            said = msgspec.json.decode(status, type=_Named).node
+            if not self.name or self.name == UNKNOWN:
+                self._picture.gone(UNKNOWN)
+                self.name = said or UNKNOWN
+            self._picture.status(self.name, status, at=self._clock())
+            return True
+        except (FlockError, ValueError, msgspec.MsgspecError) as error:
+            self.name = self.name or UNKNOWN
+            self._picture.lost(self.name, getattr(error, "msg", "") or f"its answer is no status: {error}")
+            return False
+
+    async def _looking(self) -> None:
+        while True:
+            answered = await self.look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EVERY if answered else AGAIN):
+                    await self._stirred.wait()
+                    await asyncio.sleep(SOON)
+            self._stirred.clear()
+
+    async def _listening(self) -> None:
+        while True:
+            with contextlib.suppress(FlockError):
+                await self._listen(patience=SILENCE)
+            self._stirred.set()
+            await asyncio.sleep(AGAIN)
+
+    async def _listen(self, *, patience: float) -> None:
+        async with self._get("/happenings", last=self._last, patience=patience) as pieces:
+            number = ""
+            async for line in lines(pieces):
+                field, _, value = line.decode(errors="replace").partition(": ")
+                if field == "id":
+                    number = value.strip()
+                elif field == "data" and self.name:
+                    self._take(number, value)
+
+    def _take(self, number: str, data: str) -> None:
+        with contextlib.suppress(msgspec.MsgspecError):
+            row = msgspec.json.decode(data, type=dict)
+            self._last = number
+            self._picture.happened(self.name, int(number) if number.isdecimal() else number, row)
+            if row.get("kind") != "Dropped":
+                self._stirred.set()
+
+    async def _status(self) -> bytes:
+        async with self._get("/status.json", patience=PATIENCE) as pieces:
+            return await whole(pieces)
+
+    @contextlib.asynccontextmanager
+    async def _get(self, path: str, *, patience: float, last: str = "") -> AsyncIterator[AsyncIterator[bytes]]:
+        """FlockError, with the reason in words, if it cannot be had or breaks off."""
+        writer = None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                reader, writer = await self._connect()
+                more = f"Last-Event-ID: {last}\r\n" if last else ""
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: agent\r\n{more}Connection: close\r\n\r\n".encode())
+                status, headers = await read_head(reader)
+            if status != 200:
+                raise ApiError(f"{path}: the agent answers {status}", status=status)
+            yield chunks(reader, headers, patience=patience)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            raise FlockError(f"the agent does not answer: {reason(error)}") from None
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+
+
+class _Named(msgspec.Struct):
+    node: str = ""
+
+
+UNKNOWN = "this node"  # until its agent has said its name

@@ -1,0 +1,39 @@
+"""`flockctl view` at work: a source fills the picture, the server shows it, until Ctrl-C."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+
+from flock.view.picture import Picture
+from flock.view.server import Server
+from flock.view.source import Source
+
+
+async def show(source: Source, *, port: int = 0, ready: Callable[[str], None]) -> None:
+    """Until SIGINT or SIGTERM.  `ready` is told the address.  When this returns, what the source started has ended."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    picture = Picture(origin=source.origin, name=source.name, live=source.live)
+    server = Server(picture, source)
+    address = await server.start(port)
+    gathering = asyncio.create_task(_gather(source, picture))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        ready(address)
+        await asyncio.wait({gathering, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not stop.is_set():
+            gathering.result()  # it failed: say why
+    finally:
+        gathering.cancel()
+        stopping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await gathering
+        await server.close()
+
+
+async def _gather(source: Source, picture: Picture) -> None:
+    await source.run(picture)
+    await asyncio.Event().wait()  # nothing more to tell, and still to be looked at
