@@ -42,7 +42,7 @@ def test_a_container_without_manifest_or_cni_args_gets_the_nodes_defaults(fresh:
     for name, args in (("nomanifest", None), ("noargs", ""), ("others", "IgnoreUnknown=1;FOO=bar")):
         [address] = addresses_of(fresh.pod(name, args=args))
         assert ":" in address and fresh.ping(address)
-    assert fresh.allocations()["noargs"]["pod_name"] == ""
+    assert fresh.allocations()["noargs"]["pod_name"] == "noargs"
     assert_sound(fresh)
 
 

@@ -109,7 +109,7 @@ class Attachments:
             known,
             netns=netns,
             network=network,
-            mac=format_mac(pod_mac(known.container_id)),
+            mac=known.mac or format_mac(pod_mac(known.container_id)),
             mtu=self._preparing.mtu,
             state="pending",
         )
@@ -148,7 +148,7 @@ class Attachments:
             netns=asked.netns,
             ifname=asked.ifname,
             host_interface=self._attached.name_for(cid),
-            mac=format_mac(pod_mac(cid)),
+            mac=asked.fixed.mac or format_mac(pod_mac(cid)),
             mtu=pod.mtu,
             annotations=dict(pod.annotations),
         )

@@ -17,6 +17,7 @@ from flock.core.cni import CniArgs
 from flock.core.embed import Field, Misfit, app_name, embed, image_ref, resolve_ip_algo
 from flock.core.errors import NotGranted, TryAgain
 from flock.core.facts import Address
+from flock.core.fixed import NOTHING, Fixed
 from flock.core.kinds import NAMESPACES, PODS
 from flock.core.model import NO_MAP, Pod
 from flock.core.nodeconfig import Kind, Limits, right
@@ -37,6 +38,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     network: str
     args: CniArgs
     annotations: Mapping[str, str] | None  # where the runtime hands them over
+    fixed: Fixed = NOTHING
 
 
 class PodInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +78,10 @@ class Learner:
             default_ipv4=config.wants_ipv4,
             cidr6=config.cidr6,
             cidr4=config.cidr4,
+            fixed=asked.fixed,
         )
         namespace = self._cache.table(NAMESPACES).get(("", args.namespace))
-        named = _named(request, node=node, labels=namespace.labels if namespace else NO_MAP)
+        named = _named(request, asked.fixed, node=node, labels=namespace.labels if namespace else NO_MAP)
         ip_algo, warnings = resolve_ip_algo(annotations, config.annotations)
         for warning in (*request.warnings, *warnings):
             log.warning("pod=%s/%s %s", args.namespace, args.name, warning)
@@ -133,7 +136,7 @@ def _composed(ip_algo: tuple[Field, ...], asked: Asked, pod: Pod | None, request
     return found
 
 
-def _named(request: PodRequest, *, node: Prepared, labels: Mapping[str, str]) -> tuple[Named, ...]:
+def _named(request: PodRequest, fixed: Fixed, *, node: Prepared, labels: Mapping[str, str]) -> tuple[Named, ...]:
     """Raises NotGranted for the first address the namespace may not have."""
     if not request.anycast and not request.addresses:
         return ()
@@ -147,6 +150,7 @@ def _named(request: PodRequest, *, node: Prepared, labels: Mapping[str, str]) ->
         for address in addresses:
             by = right(node.config, kind=kind, address=address, namespace_labels=labels, forbidden=forbidden)
             if by.refusal:
-                raise NotGranted(field, by.refusal, details="ask whoever runs the cluster's NodeConfigs")
+                origin = fixed.field if kind == "addresses" and address in fixed.addresses else field
+                raise NotGranted(origin, by.refusal, details="ask whoever runs the cluster's NodeConfigs")
             found.append(Named(kind=kind, address=address, granted=by.granted, pool=by.pool))
     return tuple(found)

@@ -33,7 +33,9 @@ class Verbs:
     async def add(self, request: Request) -> dict[str, Any]:
         conf, args = parse_net_conf(request.stdin_data), parse_cni_args(request.args)
         _require(request, "netns", "ifname")
-        if not args.name and self._parts.feeder.requires_pods:
+        if not self._parts.feeder.requires_pods:
+            args = args.of_network(conf.namespace, container_id=request.container_id)
+        elif not (args.namespace and args.name):
             raise FieldError(
                 "CNI_ARGS", "K8S_POD_NAMESPACE and K8S_POD_NAME are missing", code=Code.INVALID_ENVIRONMENT
             )
@@ -46,6 +48,7 @@ class Verbs:
             network=conf.name,
             args=args,
             annotations=conf.pod_annotations,
+            fixed=conf.fixed(args),
         )
         try:
             allocation = await self._parts.attachments.attach(asked)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from flock.core.errors import Code, FieldError, FlockError
+from flock.core.fixed import Fixed, parse_fixed
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
 
@@ -43,6 +44,15 @@ class CniArgs(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     uid: str = ""
     infra_container_id: str = ""
+    ip: str = ""
+    mac: str = ""
+
+    def of_network(self, namespace: str, *, container_id: str) -> "CniArgs":
+        """Whose a container is that is no pod: where the runtime names no namespace it is that of the network, and
+        where it names nobody at all the container's id is its name.  An empty `namespace`: nobody's, as it was."""
+        namespace = self.namespace or namespace
+        name = self.name or (container_id if namespace else "")
+        return msgspec.structs.replace(self, namespace=namespace, name=name)
 
 
 KEYS = {
@@ -51,6 +61,7 @@ KEYS = {
     "K8S_POD_UID": "uid",
     "K8S_POD_INFRA_CONTAINER_ID": "infra_container_id",
 }
+FIXED_KEYS = {"IP": "ip", "MAC": "mac"}  # read by `core.fixed`
 
 
 def parse_cni_args(text: str) -> CniArgs:
@@ -66,6 +77,8 @@ def parse_cni_args(text: str) -> CniArgs:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not key:
             raise _args_error(f"{pair.strip()!r} is not key=value", details="pairs are separated by semicolons")
+        if key in FIXED_KEYS:
+            found[FIXED_KEYS[key]] = value
         if key not in KEYS:
             continue
         if value and not POD_NAME.fullmatch(value):
@@ -80,6 +93,8 @@ def _args_error(problem: str, *, details: str = "") -> FieldError:
 
 class RuntimeConfig(msgspec.Struct, frozen=True):
     pod_annotations: dict[str, str] | None = msgspec.field(default=None, name="io.kubernetes.cri.pod-annotations")
+    ips: tuple[str, ...] | None = None
+    mac: str | None = None
 
 
 class Attachment(msgspec.Struct, frozen=True, rename={"container_id": "containerID", "ifname": "ifname"}):
@@ -119,6 +134,7 @@ class NetConf(
 
     cni_version: str = ""
     name: str = ""
+    namespace: str = "default"  # of containers whose runtime names none; empty: nobody's
     dns: dict[str, Any] | None = None
     runtime_config: RuntimeConfig | None = None
     prev_result: PrevResult | None = None
@@ -127,6 +143,10 @@ class NetConf(
     @property
     def pod_annotations(self) -> Mapping[str, str] | None:
         return self.runtime_config.pod_annotations if self.runtime_config else None
+
+    def fixed(self, args: CniArgs) -> Fixed:
+        runtime = self.runtime_config or RuntimeConfig()
+        return parse_fixed(ips=runtime.ips or (), mac=runtime.mac or "", args_ip=args.ip, args_mac=args.mac)
 
 
 _conf_decoder = msgspec.json.Decoder(NetConf)
@@ -143,6 +163,8 @@ def parse_net_conf(data: bytes) -> NetConf:
         raise FlockError(f"network configuration on stdin: not JSON: {error}", code=Code.DECODING_FAILURE) from None
     if not IDENTIFIER.fullmatch(conf.name):
         raise FieldError("name", f"no name for a network: {conf.name[:80]!r}" if conf.name else "is missing")
+    if conf.namespace and not POD_NAME.fullmatch(conf.namespace):
+        raise FieldError("namespace", f"no name for a namespace: {conf.namespace[:80]!r}")
     if conf.cni_version not in VERSIONS:
         raise FlockError(
             f"cniVersion {conf.cni_version!r} is not supported",

@@ -26,7 +26,7 @@ def render_conflist(*, socket: Path, wait: float, plugins_present: Plugins) -> s
     """Chains those of `plugins_present` that flock knows how to use."""
     flock: dict[str, Any] = {
         "type": EXECUTABLE,
-        "capabilities": {ANNOTATIONS: True},
+        "capabilities": {ANNOTATIONS: True, "ips": True, "mac": True},
         "socket": str(socket),
         "wait": wait,
         "deferDel": True,

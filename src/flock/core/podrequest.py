@@ -15,7 +15,8 @@ Choices where an operator could expect more than one thing:
 - A pod without any family is an error: there would be nothing to attach.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Literal, TypeVar
 
@@ -35,6 +36,7 @@ from flock.core.annotations import (
 )
 from flock.core.errors import LONGEST_FIELD, AnnotationError, FieldError, in_one_line, shown
 from flock.core.facts import Address
+from flock.core.fixed import NOTHING, Fixed
 from flock.core.model import PREFIX
 from flock.core.reserved import reserved
 
@@ -87,13 +89,18 @@ def parse_annotations(
     default_ipv4: bool,
     cidr6: Sequence[IPv6Network],
     cidr4: Sequence[IPv4Network],
+    fixed: Fixed = NOTHING,
 ) -> PodRequest:
-    """Raises AnnotationError, or FieldError where the node's configuration alone leaves the pod without a family."""
+    """What the runtime asks for by its own means comes before the annotation `addresses`.
+
+    Raises AnnotationError; FieldError where it is the runtime's wish that cannot be, or where the node's configuration
+    alone leaves the pod without a family."""
     anycast = _addresses(annotations, ANYCAST)
-    addresses = _addresses(annotations, ADDRESSES)
+    addresses = tuple(dict.fromkeys((*fixed.addresses, *_addresses(annotations, ADDRESSES))))
     for address in addresses:
         if address in anycast:
-            raise AnnotationError(ADDRESSES, f"{address} is listed in {ANYCAST} as well", details="keep one of them")
+            problem = f"{address} is listed in {ANYCAST} as well"
+            raise _error(ADDRESSES, address, fixed)(problem, details="keep one of them")
     primary6 = next((a for a in addresses if isinstance(a, IPv6Address)), None)
     primary4 = next((a for a in addresses if isinstance(a, IPv4Address)), None)
 
@@ -101,11 +108,11 @@ def parse_annotations(
     ipv4 = _family_on(annotations, FOUR, default=default_ipv4, has_cidr=bool(cidr4), primary=primary4)
     for family, on in ((SIX, ipv6), (FOUR, ipv4)):
         if not on:
-            _refuse_uses_of(family, annotations, {ANYCAST: anycast, ADDRESSES: addresses})
+            _refuse_uses_of(family, annotations, {ANYCAST: anycast, ADDRESSES: addresses}, fixed)
     if not ipv6 and not ipv4:
         raise _no_family(annotations)
 
-    warnings: list[str] = []
+    warnings = [*fixed.warnings]
     pools6 = _pools(annotations, SIX, IPv6Network, cidr6, on=ipv6, primary=primary6, warnings=warnings)
     pools4 = _pools(annotations, FOUR, IPv4Network, cidr4, on=ipv4, primary=primary4, warnings=warnings)
     unknown = sorted(key for key in annotations if key.startswith(f"{PREFIX}/") and key not in OF_PODS)
@@ -154,7 +161,16 @@ def _family_on(
     return asked
 
 
-def _refuse_uses_of(family: Family, annotations: Mapping[str, str], lists: Mapping[str, tuple[Address, ...]]) -> None:
+def _error(key: str, address: Address, fixed: Fixed) -> Callable[..., FieldError]:
+    """What is raised for an address: whoever asked for it is named."""
+    if key == ADDRESSES and address in fixed.addresses:
+        return fixed.error
+    return partial(AnnotationError, key)
+
+
+def _refuse_uses_of(
+    family: Family, annotations: Mapping[str, str], lists: Mapping[str, tuple[Address, ...]], fixed: Fixed
+) -> None:
     """A family that is off has no return path, so an address of it would be announced and then swallow traffic."""
     why, cure = "off by default on this node", f'set {family.switch}: "true"'
     if family.switch in annotations:
@@ -164,7 +180,8 @@ def _refuse_uses_of(family: Family, annotations: Mapping[str, str], lists: Mappi
     for key, addresses in lists.items():
         for address in addresses:
             if address.version == family.version:
-                raise AnnotationError(key, f"{address} needs {family.name}, which is {why}", details=cure)
+                problem = f"{address} needs {family.name}, which is {why}"
+                raise _error(key, address, fixed)(problem, details=cure)
 
 
 def _no_family(annotations: Mapping[str, str]) -> FieldError:
@@ -217,7 +234,9 @@ def _pools(
     asked = [_network(family, of_type, item) for item in _items(annotations, family.cidr)]
     if not on or primary is not None:
         if asked:
-            why = f"{family.name} is switched off" if not on else f"{primary} in {ADDRESSES} is the primary address"
+            why = (
+                f"{family.name} is switched off" if not on else f"{primary}, asked for by name, is the primary address"
+            )
             warnings.append(f"{family.cidr}: ignored, {why}")
         return ()
     if not asked:

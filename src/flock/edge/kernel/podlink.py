@@ -31,7 +31,6 @@ from flock.core.naming import (
     ROUTE_METRIC,
     alias,
     is_host_interface,
-    pod_mac,
 )
 from flock.edge.kernel import carrier
 from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
@@ -138,7 +137,7 @@ class PodLinks:
             mac=HOST_MAC,
             mtu=allocation.mtu,
             peer_name=allocation.ifname,
-            peer_mac=pod_mac(allocation.container_id),
+            peer_mac=bytes.fromhex(allocation.mac.replace(":", "")),
             peer_netns_fd=namespace.fd,
         )
         try:
