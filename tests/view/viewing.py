@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from flock.view.picture import Picture
+from flock.view.picture import Picture, Reader
 from flock.view.server import Server
-from flock.view.source import CannotTell
+from flock.view.source import CannotTell, Source
 
 
 class Told:
@@ -100,3 +100,56 @@ async def served() -> AsyncIterator[Served]:
         yield Served(picture, source, server, await server.start())
     finally:
         await server.close()
+
+
+class Watching:
+    """A source at work, and what a page would have been told by it."""
+
+    def __init__(self, source: Source) -> None:
+        self.picture = Picture(origin=source.origin, name=source.name, live=source.live)
+        self._reader = Reader(self.picture)
+        self._told: dict[tuple[str, str], Any] = {}
+        self.happened: list[dict[str, Any]] = []
+
+    async def until(self, condition: Callable[["Watching"], object], what: str) -> None:
+        for _ in range(1000):
+            for event in self._reader.news():
+                self._take(*event.decode().split("\n", 1))
+            if condition(self):
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"{what}: not within 20 s; told: {str(self._told)[:4000]}")
+
+    def node(self, name: str) -> dict[str, Any]:
+        return self._told.get(("node", name), {"reached": None, "problem": "", "seen": 0, "status": {}})
+
+    def router(self, name: str) -> dict[str, Any]:
+        return self._told.get(("router", name), {"sessions": [], "trouble": "not seen yet", "routes": {}})
+
+    @property
+    def cut(self) -> list[str]:
+        found: list[str] = self._told.get(("fabric", ""), {"cut": []})["cut"]
+        return found
+
+    def _take(self, first: str, rest: str) -> None:
+        kind, data = first.removeprefix("event: "), json.loads(rest.removeprefix("data: "))
+        if kind == "happenings":
+            self.happened += data
+        elif kind == "gone":
+            self._told.pop(("node", data["name"]), None)
+        elif kind == "seen":
+            for name, at in data.items():
+                self._told["node", name]["seen"] = at
+        else:
+            self._told[kind, data.get("name", "")] = data
+
+
+@contextlib.asynccontextmanager
+async def watching(source: Source) -> AsyncIterator[Watching]:
+    watcher = Watching(source)
+    task = asyncio.create_task(source.run(watcher.picture))
+    try:
+        yield watcher
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

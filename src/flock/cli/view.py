@@ -3,7 +3,10 @@
 import argparse
 import asyncio
 import webbrowser
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flock.view.source import Source
 
 HTTP = "127.0.0.1:9465"  # where an agent serves its pages unless told otherwise
 
@@ -16,6 +19,8 @@ def add_command(commands: Any) -> None:
     )
     view.add_argument("--open", action="store_true", help="open it in a browser")
     view.add_argument("--http", default=HTTP, metavar="HOST:PORT", help=f"of this node's agent (default: {HTTP})")
+    what = view.add_mutually_exclusive_group()
+    what.add_argument("--lab", metavar="NAME", help="all nodes and routers of a lab on this machine")
     view.set_defaults(run=_run)
 
 
@@ -31,7 +36,12 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _source(arguments: argparse.Namespace) -> Any:
+def _source(arguments: argparse.Namespace) -> "Source":
+    if arguments.lab:
+        from flock.lab.fabric import locate
+        from flock.view.lab import LabSource
+
+        return LabSource(locate(name=arguments.lab, directory=None)[1])
     from flock.view.node import NodeSource
 
     return NodeSource(run_dir=arguments.run_dir, http=arguments.http)

@@ -9,11 +9,15 @@ off its bridge: nothing passes, yet both ends keep their carrier, so only BFD (o
 
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from flock.core.errors import FlockError
+from flock.edge.kernel.netns import inside, open_netns, own_netns
 from flock.lab.errors import LabError
 from flock.lab.topology import SWITCH, Element, Plan, Port
 
@@ -73,6 +77,16 @@ def _inside(pid: int, wanted: os.stat_result) -> bool:
     except OSError:  # gone, or a zombie
         return False
     return (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino)
+
+
+def tcp_socket(name: str) -> socket.socket:
+    """A socket of the namespace; whoever has it may stay outside."""
+    try:
+        here, there = own_netns(), open_netns(str(NETNS_DIR / name))
+    except FlockError:
+        raise LabError(f"there is no namespace {name}") from None
+    with closing(here), closing(there), inside(there, home=here):
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 
 
 def build(lab: str, plan: Plan, *, forwarding_nodes: bool) -> None:

@@ -15,6 +15,7 @@ from flock.lab.errors import LabError
 from flock.lab.hosts import Host, wait_until
 
 AGENT = "agent"
+HTTP = ("127.0.0.1", 9465)  # of every agent, each in a namespace of its own
 AGENT_PATIENCE = 20.0  # seconds until the agent serves ADD; it needs one, a busy machine needs more
 
 
@@ -39,7 +40,7 @@ class Node:
 
     def start_agent(self) -> None:
         directories = ["--state-dir", self.state_dir, "--run-dir", self.run_dir, "--bird-dir", self.bird_dir]
-        options = ["--node", self.name, "--manifests", self.manifests, *directories, "--http", "127.0.0.1:9465"]
+        options = ["--node", self.name, "--manifests", self.manifests, *directories, "--http", ":".join(map(str, HTTP))]
         self.host.spawn(AGENT, [agent_program(), *map(str, options)])
         self.host.wait(AGENT, (self.bird_dir / "bird.conf").exists, what="bird.conf", timeout=AGENT_PATIENCE)
 

@@ -5,7 +5,7 @@ BIRD keeps one route per neighbour and prefix; which of them share the traffic i
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from flock.core.birdconf.text import password
@@ -33,17 +33,8 @@ class BirdRouter(Router):
     def sessions(self) -> tuple[Session, ...]:
         neighbours = {n.session: n for n in self.speaker.neighbours}
         bfd = _bfd_states(birdc(self.host, self.socket, "show bfd sessions"))
-        return tuple(
-            Session(
-                peer=neighbours[name].name,
-                address=address,
-                up=state == "Established",
-                state=state,
-                received=received,
-                bfd=bfd.get(address, ""),
-            )
-            for name, address, state, received in _protocols(birdc(self.host, self.socket, "show protocols all"))
-        )
+        said = _protocols(birdc(self.host, self.socket, "show protocols all"))
+        return tuple(_session(neighbours[name], block, bfd) for name, block in said)
 
 
 def run(host: Host, *, config: Path, socket: Path) -> None:
@@ -212,15 +203,31 @@ def parse_routes(text: str) -> Routes:
     return routes
 
 
-def _protocols(text: str) -> Iterable[tuple[str, str, str, int]]:
-    """Name, neighbour address, state and received prefixes of each BGP protocol in `show protocols all`."""
+def _protocols(text: str) -> Iterable[tuple[str, str]]:
+    """Name and block of each BGP protocol in `show protocols all`."""
     for block in re.split(r"\n(?=\S)", text):
         head = block.split()
-        if len(head) > 1 and head[1] == "BGP":
-            address = re.search(r"Neighbor address: (\S+)", block)
-            state = re.search(r"BGP state:\s+(\S+)", block)
-            received = sum(map(int, re.findall(r"Routes:\s+(\d+) imported", block)))
-            yield head[0], address[1] if address else "", state[1] if state else head[3], received
+        if len(head) > 4 and head[1] == "BGP":
+            yield head[0], block
+
+
+def _session(neighbour: Neighbour, block: str, bfd: Mapping[str, str]) -> Session:
+    def said(label: str) -> str:
+        found = re.search(rf"{label}: +(.*\S)", block)
+        return found[1] if found else ""
+
+    head, address = block.split(), said("Neighbor address")
+    state = said("BGP state") or head[3]
+    return Session(
+        peer=neighbour.name,
+        address=address,
+        up=state == "Established",
+        state=state,
+        received=sum(map(int, re.findall(r"Routes:\s+(\d+) imported", block))),
+        bfd=bfd.get(address, ""),
+        since=head[4],
+        last_error=said("Last error"),
+    )
 
 
 def _bfd_states(text: str) -> dict[str, str]:

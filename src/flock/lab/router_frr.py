@@ -235,4 +235,5 @@ def _session(n: Neighbour, row: dict[str, Any]) -> Session:
         state=state,
         received=sum(family.get("acceptedPrefixCounter", 0) for family in families),
         bfd=row.get("peerBfdInfo", {}).get("status", "").lower(),
+        last_error=row.get("lastResetDueTo", ""),
     )

@@ -80,6 +80,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # the daemon's word: Established, Active, Connect ...
     received: int = 0  # prefixes
     bfd: str = ""  # up, down ...; empty where there is no BFD
+    since: str = ""  # in the daemon's words, where it tells
+    last_error: str = ""
 
     @property
     def settled(self) -> bool:

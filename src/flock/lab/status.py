@@ -50,7 +50,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def observe(lab: Lab) -> Status:
-    routers = tuple(_router(lab, e.name, e.asn) for e in (*lab.plan.role("router"), *lab.plan.role("client")))
+    routers = observe_routers(lab)
     nodes = {e.name for e in lab.plan.role("node")}
     return Status(
         name=lab.name,
@@ -73,6 +73,11 @@ def observe(lab: Lab) -> Status:
         anycast=_anycast(routers, nodes, [c for e in lab.plan.role("node") for c in (*e.cidr6, *e.cidr4)]),
         cut=namespaces.cut_links(lab.name, lab.plan),
     )
+
+
+def observe_routers(lab: Lab) -> tuple[RouterStatus, ...]:
+    """The routers and, last, the client, asked one after the other."""
+    return tuple(_router(lab, e.name, e.asn) for e in (*lab.plan.role("router"), *lab.plan.role("client")))
 
 
 def _node(lab: Lab, name: str, asn: int) -> NodeStatus:
