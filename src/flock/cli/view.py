@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import webbrowser
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def add_command(commands: Any) -> None:
     view.add_argument("--http", default=HTTP, metavar="HOST:PORT", help=f"of this node's agent (default: {HTTP})")
     what = view.add_mutually_exclusive_group()
     what.add_argument("--lab", metavar="NAME", help="all nodes and routers of a lab on this machine")
+    what.add_argument("bundle", nargs="?", type=Path, metavar="BUNDLE.tar.gz", help="what `flockctl bundle` wrote")
     view.set_defaults(run=_run)
 
 
@@ -42,6 +44,10 @@ def _source(arguments: argparse.Namespace) -> "Source":
         from flock.view.lab import LabSource
 
         return LabSource(locate(name=arguments.lab, directory=None)[1])
+    if arguments.bundle:
+        from flock.view.bundle import BundleSource
+
+        return BundleSource(arguments.bundle)
     from flock.view.node import NodeSource
 
     return NodeSource(run_dir=arguments.run_dir, http=arguments.http)

@@ -106,7 +106,7 @@ class Following:
             async with asyncio.timeout(PATIENCE):
                 reader, writer = await self._connect()
                 more = f"Last-Event-ID: {last}\r\n" if last else ""
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: agent\r\n{more}Connection: close\r\n\r\n".encode())
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}Connection: close\r\n\r\n".encode())
                 status, headers = await read_head(reader)
             if status != 200:
                 raise ApiError(f"{path}: the agent answers {status}", status=status)

@@ -70,10 +70,10 @@ class _Happenings:
 
 
 class Picture:
-    """`origin` is node, lab, cluster, bundle or played; `live` whether it goes on."""
+    """`origin` is node, lab, cluster, bundle or played; `live` whether it goes on, else it is of the time `at`."""
 
     def __init__(self, *, origin: str, name: str, live: bool) -> None:
-        self.origin, self.name, self.live = origin, name, live
+        self.origin, self.name, self.live, self.at = origin, name, live, 0.0
         self.number = 0  # of the last change
         self._nodes: dict[str, _Node] = {}
         self._others: dict[tuple[str, str], tuple[int, bytes]] = {}  # router, fabric and gone, by event and name
@@ -142,7 +142,8 @@ class Picture:
 
     # --- told to pages ---
 
-    def hello(self, *, at: float, version: str) -> bytes:
+    def hello(self, *, now: float, version: str) -> bytes:
+        at = now if self.live else self.at
         known = {"origin": self.origin, "name": self.name, "at": at, "live": self.live, "version": version}
         return _event("hello", msgspec.json.encode(known))
 

@@ -166,7 +166,7 @@ class Server:
         self._readers += 1
         try:
             await _told(writer, f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{HEADERS}\r\n".encode())
-            await _told(writer, b"retry: 1000\n" + self._picture.hello(at=self._clock(), version=__version__))
+            await _told(writer, b"retry: 1000\n" + self._picture.hello(now=self._clock(), version=__version__))
             reader, spoken = Reader(self._picture), time.monotonic()
             while True:
                 for event in reader.news():
