@@ -147,7 +147,7 @@ def test_who_reads_for_ever_does_not_go_round_and_round_when_the_agent_ends() ->
 
 def asked(happened: Happened, op: str, *args: str) -> dict[str, Any]:
     """As flockctl asks."""
-    answer = Admin(Mock(happened=happened)).operations()[op]
+    answer = Admin(Mock(happened=happened), Mock()).operations()[op]
     told = asyncio.run(answer(Request(op=op, args="\n".join(args))))  # type: ignore[arg-type]
     assert isinstance(told, dict)
     return told

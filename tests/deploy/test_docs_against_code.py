@@ -49,7 +49,7 @@ def test_defaults_of_flags_are_the_documented_ones() -> None:
 def test_every_operation_of_the_socket_is_on_the_page_about_the_wire() -> None:
     wire = section(page("cni.md"), "The wire")
     listed = set(re.findall(r"`([a-z][a-z.]*)`", wire[wire.index("`flockctl`") :])) - {"flockctl", "args"}
-    assert set(Admin(Mock()).operations()) == listed
+    assert set(Admin(Mock(), Mock()).operations()) == listed
 
 
 def test_every_code_has_its_row() -> None:

@@ -12,9 +12,11 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from flock.agent.admin import Admin, base_status
+import flock
+from flock.agent.admin import Admin
 from flock.agent.conflist import Conflist
 from flock.agent.desk import Desk
+from flock.agent.feed import Feed
 from flock.agent.flags import Settings
 from flock.agent.metrics import Metrics
 from flock.agent.pages import Pages
@@ -22,10 +24,10 @@ from flock.agent.parts import assemble
 from flock.agent.readiness import Readiness
 from flock.agent.reconciling import Reconciler
 from flock.agent.serving import Serving
+from flock.agent.status import Status
 from flock.agent.verbs import Verbs
-from flock.core.cni import Request
 from flock.core.errors import FieldError, TryAgain
-from flock.core.happenings import NodeReady
+from flock.core.happenings import NodeReady, Started
 from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
 from flock.edge import runlock
 from flock.edge.cache import Cache
@@ -64,6 +66,7 @@ class Agent:
         self._readiness = Readiness()
         self._parts = assemble(settings, readiness=self._readiness, cache=cache, feeder=feeder)
         self._metrics = Metrics(self._parts, supervisor)
+        self._status = Status(self._parts, latencies=self._metrics.latencies)
         self._serving = Serving(self._readiness, ServingFile(settings.run_dir))
         self._deferred = DeferredDels(settings.run_dir)
         self._desk = Desk(self._readiness)
@@ -74,6 +77,7 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         lock = await self._alone()
+        self._parts.happened.note(Started(node=self._settings.node, version=flock.__version__))
         start = asyncio.create_task(self._start())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({start, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -116,10 +120,10 @@ class Agent:
 
         # Listen: callers wait for what cannot be answered yet.
         self._deferred.open()
-        offer({"STATUS": self._serving.status, "status": self._short_status})
+        admin = Admin(parts, self._status).operations()
+        offer({"STATUS": self._serving.status, "status": admin["status"]})
         if settings.http:
-            pages = Pages(settings.http, node=settings.node, readiness=self._readiness, metrics=self._metrics)
-            self._keep(pages=pages)
+            self._keep(pages=self._pages(settings.http))
         await step("the socket cannot be opened yet", self._rpc.start)
         await parts.routing.reconcile()  # BIRD can be started
         await self._feeder.start()
@@ -127,7 +131,7 @@ class Agent:
         await step("the state file is not loaded yet", self._load)
         self._keep(folding=parts.folding)
         await step("half-done work of an earlier run cannot be undone", self._catch_up)
-        operations = {**Admin(parts).operations(), **Verbs(parts, self._deferred).operations()}
+        operations = {**admin, **Verbs(parts, self._deferred).operations()}
         offer({op: handler for op, handler in operations.items() if op in EARLY})
         self._keep(routing=parts.routing, departure=parts.departure, neighbours=parts.neighbours)
         self._report()
@@ -154,6 +158,10 @@ class Agent:
             self._keep(conflist=Conflist(conf_dir, bin_dir, socket=self._socket, wait=settings.cni_wait))
         offer(operations, last=True)
         await self._supervisor.stay()
+
+    def _pages(self, address: str) -> Pages:
+        feed = Feed(self._parts.happened)
+        return Pages(address, readiness=self._readiness, metrics=self._metrics, status=self._status, feed=feed)
 
     def _keep(self, **parts: Reconciler) -> None:
         for name, part in parts.items():
@@ -223,11 +231,8 @@ class Agent:
 
     # --- calls ---
 
-    async def _short_status(self, _: Request) -> dict[str, object]:
-        return base_status(self._settings.node, self._readiness)
-
     def _count(self, op: str, code: int, seconds: float) -> None:
         """CNI verbs; flockctl's questions are not counted."""
         verb = op if self._desk.knows(op) else "UNKNOWN"
         if verb.isupper():
-            self._metrics.verbs.observe(seconds, verb=verb, outcome=str(code) if code else "success")
+            self._metrics.count(verb, str(code) if code else "success", seconds)

@@ -22,7 +22,7 @@ from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.announcing import Claim, Rights, Via, claims, desired, leaving
 from flock.core.errors import KernelRefused
-from flock.core.happenings import Announced, Rerouted, Withdrawn
+from flock.core.happenings import Announced, Drained, Rerouted, Undrained, Withdrawn
 from flock.core.kinds import NAMESPACES, NODES, PODS
 from flock.edge.cache import Cache
 from flock.edge.kernel.announce import Changes
@@ -63,6 +63,7 @@ class Announcer(Reconciler):
         self._happened = happened
         self._marker = state_dir / DRAINED
         self._leaving = False
+        self._drained = ""  # why all is withdrawn, as was told
         self._withdrawn: dict[bytes, float] = {}  # when, for addresses that are still delivered
         self._leaving_since: dict[Via, float] = {}
         self._rights: Rights | None = None
@@ -83,6 +84,7 @@ class Announcer(Reconciler):
 
     async def _reconcile(self) -> str:
         """What one pod cannot have keeps no other waiting."""
+        self._note_drained(self.withdrawn)
         all_claims = self.claims()
         wanted, going = desired(all_claims), self._still_leaving(leaving(all_claims))
         indexes, objects_only, self._objects_only = self._attached.links, self._objects_only, True
@@ -106,6 +108,11 @@ class Announcer(Reconciler):
         self._remember_withdrawn(changes.withdrawn, now)
         self._done = None if changes.refused else asked
         return "; ".join(f"{name}: {reason}" for name, reason in sorted(changes.refused.items()))
+
+    def _note_drained(self, reason: str) -> None:
+        if reason != self._drained:
+            self._happened.note(Drained(reason=reason) if reason else Undrained())
+            self._drained = reason
 
     def _note(self, changes: Changes) -> None:
         for address in changes.announced:

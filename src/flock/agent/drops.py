@@ -1,9 +1,11 @@
 """Hears of dropped packets as soon as the kernel lets it, and notes them with the pods' names."""
 
 import logging
+import time
 from collections.abc import Callable
 
 from flock.agent.happened import Happened
+from flock.core.dropsums import DropSums
 from flock.core.errors import FlockError
 from flock.core.happenings import Dropped
 from flock.edge.nft.drops import Drops
@@ -14,6 +16,7 @@ log = logging.getLogger("policy")
 class HeardDrops:
     def __init__(self, happened: Happened, pod_at: Callable[[int], str]) -> None:
         self.problem = ""  # why nothing is heard
+        self.sums = DropSums()  # since the agent started
         self._happened = happened
         self._pod_at = pod_at
         self._listener: Drops | None = None
@@ -32,4 +35,5 @@ class HeardDrops:
             self.problem = str(error)
 
     def _note(self, dropped: Dropped, untold: int) -> None:
+        self.sums.add(dropped, untold=untold, at=time.time())
         self._happened.note(dropped, untold=untold)

@@ -5,7 +5,9 @@ collected as they happen; all other numbers are kept by whoever they are about.
 """
 
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -15,15 +17,35 @@ from flock.core.prometheus import Histogram, Metric, Samples
 from flock.edge.cache import Watch
 from flock.edge.supervising import Supervisor
 
+RECENT = 200  # calls of a verb whose durations are known one by one
+
 
 class Metrics:
     def __init__(self, parts: Parts, supervisor: Supervisor) -> None:
-        self.verbs = Histogram("flock_cni_seconds", "Duration of CNI calls.")
+        self._verbs = Histogram("flock_cni_seconds", "Duration of CNI calls.")
+        self._calls = Counter({"ADD": 0, "DEL": 0})
+        self._recent: dict[str, deque[float]] = {verb: deque(maxlen=RECENT) for verb in self._calls}
         self._others = _rows(parts, supervisor)
 
+    def count(self, verb: str, outcome: str, seconds: float) -> None:
+        """A call of a CNI verb, however it ended."""
+        self._verbs.observe(seconds, verb=verb, outcome=outcome)
+        if verb in self._recent:
+            self._calls[verb] += 1
+            self._recent[verb].append(seconds)
+
+    def latencies(self) -> dict[str, Any]:
+        """Of ADD and DEL: how many there were, and how long the recent ones took."""
+        return {verb: {"count": self._calls[verb], **_percentiles(recent)} for verb, recent in self._recent.items()}
+
     def render(self) -> str:
-        metrics: tuple[Histogram | Metric, ...] = (self.verbs, *self._others)
+        metrics: tuple[Histogram | Metric, ...] = (self._verbs, *self._others)
         return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
+
+
+def _percentiles(seconds: Iterable[float]) -> dict[str, float | None]:
+    found = sorted(seconds)
+    return {f"p{percent}": found[len(found) * percent // 100] if found else None for percent in (50, 95)}
 
 
 def _rows(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:

@@ -27,6 +27,7 @@ from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.agent.refusals import Refusals
 from flock.agent.settling import Settling
+from flock.core.dropsums import DropSums
 from flock.core.errors import FlockError, KernelRefused, TryAgain
 from flock.core.happenings import RulesMadeAnew
 from flock.core.kinds import PODS
@@ -138,6 +139,11 @@ class Policies(Reconciler):
     def opened(self, by_number: Mapping[int, int]) -> dict[str, int]:
         """How many connections each pod has opened, by interface."""
         return self._numbers.opened(by_number)
+
+    @property
+    def dropped(self) -> DropSums:
+        """Packets, by what dropped them."""
+        return self._drops.sums
 
     @property
     def waiting(self) -> list[str]:

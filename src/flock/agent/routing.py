@@ -27,7 +27,8 @@ from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_
 from flock.core.birdreplies import Session, protocol_names, sessions
 from flock.core.errors import FlockError
 from flock.core.happenings import BirdGone, BirdThere, SessionDown, SessionUp
-from flock.core.nodeconfig import PasswordSource
+from flock.core.nodeconfig import PasswordSource, Peer
+from flock.edge.batching import Rounds
 from flock.edge.bird import conffile, room
 from flock.edge.bird.control import BirdControl, BirdError
 from flock.edge.feeder import Feeder
@@ -39,6 +40,8 @@ RECONNECT = 0.5  # how soon a restarted BIRD is noticed; an attempt costs one fa
 FIRST_RETRY = 1.0  # a password may be about to be put in place
 LOOK_AGAIN = 30.0  # password files change without notice
 _PROTOCOL = re.compile(r"^protocol \S+(?: v[23])? '?([^' {]+)'?", re.MULTILINE)
+
+_NOWHERE = Session(name="", kind="BGP", up=False, state="not configured in BIRD", since="")
 
 
 class Routing(Reconciler):
@@ -70,6 +73,7 @@ class Routing(Reconciler):
         self._sessions: list[Session] = []  # as told last
         self._full: set[str] = set()  # sessions that passed over routes they were sent
         self.last_seen: list[dict[str, Any]] = []  # the sessions, for whoever cannot wait for BIRD
+        self._looks: Rounds[None, None] = Rounds(self._look)
 
     def complaints(self) -> Iterable[str]:
         return self.problem, self.bird_problem if self._configured.speaks else "", self.import_problem
@@ -189,17 +193,31 @@ class Routing(Reconciler):
     async def peers(self) -> list[dict[str, Any]]:
         """Sessions, named as the NodeConfig names them, and peers that BIRD does not know."""
         found = {session.name: session for session in await self.sessions()}
-        rows: list[dict[str, Any]] = []
-        config = self._configured.config
-        for peer in config.bgp.peers if config and config.bgp else ():
-            session = found.pop(protocol_name(peer.name), None)
-            row = {"peer": peer.name, "asn": peer.asn, "address": str(peer.address)}
-            rows.append(row | _row(session))
-        rows += [{"peer": s.name, "asn": 0, "address": s.neighbour} | _row(s) for s in found.values()]
+        rows = [self._row(peer, found.pop(protocol_name(peer.name), _NOWHERE)) for peer in self._peers]
+        rows += [{"peer": s.name, "asn": 0, "address": s.neighbour} | _told(s) for s in found.values()]
         self._see(rows)
         full = [f"{row['peer']} ({', '.join(row['full'])})" for row in rows if row.get("full")]
         self.import_problem = f"importLimit is reached, further routes are not taken: {', '.join(full)}" if full else ""
         return rows
+
+    async def glance(self, patience: float) -> list[dict[str, Any]]:
+        """The same within so many seconds: as last seen, if BIRD takes longer or is away.  Never fails."""
+        if self._bird is not None:
+            await asyncio.wait({self._looks.join(None)}, timeout=patience)
+        away = msgspec.structs.replace(_NOWHERE, state=self.bird_problem or _NOWHERE.state)
+        return self.last_seen or [self._row(peer, away) for peer in self._peers]
+
+    async def _look(self, _: list[None]) -> None:
+        with contextlib.suppress(BirdError):
+            await self.peers()
+
+    @property
+    def _peers(self) -> Iterable[Peer]:
+        config = self._configured.config
+        return config.bgp.peers if config and config.bgp else ()
+
+    def _row(self, peer: Peer, session: Session) -> dict[str, Any]:
+        return {"peer": peer.name, "asn": peer.asn, "address": str(peer.address)} | _told(session)
 
     def _see(self, rows: list[dict[str, Any]]) -> None:
         """A session is told when it comes and when it goes, not that it is not there yet."""
@@ -213,9 +231,7 @@ class Routing(Reconciler):
         self.last_seen = rows
 
 
-def _row(session: Session | None) -> dict[str, Any]:
-    if session is None:
-        return {"kind": "BGP", "up": False, "state": "not configured in BIRD"}
+def _told(session: Session) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(session)
     del told["name"], told["neighbour"]
     if session.full and not session.last_error:

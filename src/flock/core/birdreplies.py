@@ -27,6 +27,13 @@ class Reply(msgspec.Struct, frozen=True):
         return "\n".join(text for _, text in self.lines)
 
 
+class Carried(msgspec.Struct, frozen=True):
+    """Prefixes of one family that were received and sent."""
+
+    imported: int
+    exported: int
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """One protocol that talks to a neighbour."""
 
@@ -39,6 +46,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     imported: int = 0
     exported: int = 0
     last_error: str = ""
+    families: dict[str, Carried] = {}
     full: tuple[str, ...] = ()  # families of which it has all routes that it may take, and was sent more
 
 
@@ -78,7 +86,7 @@ def _steady(now: Session, before: Session | None) -> Session:
 
 def _session(head: re.Match[str], details: Iterable[str]) -> Session:
     fields: dict[str, str] = {}
-    imported = exported = 0
+    families: dict[str, Carried] = {}
     family, limit, full = "", None, []
     for line in details:
         if channel := _CHANNEL.fullmatch(line):
@@ -86,8 +94,7 @@ def _session(head: re.Match[str], details: Iterable[str]) -> Session:
         elif hit := _LIMIT.search(line):
             limit = int(hit[1])
         elif routes := _ROUTES.search(line):
-            imported += int(routes[1])
-            exported += int(routes[2])
+            families[family] = Carried(int(routes[1]), int(routes[2]))
             if limit is not None and int(routes[1]) >= limit:
                 full.append(family)
         key, colon, value = line.strip().partition(":")
@@ -102,8 +109,9 @@ def _session(head: re.Match[str], details: Iterable[str]) -> Session:
         state=shown,
         since=head[5].partition(".")[0],
         neighbour=fields.get("Neighbor address", ""),
-        imported=imported,
-        exported=exported,
+        imported=sum(carried.imported for carried in families.values()),
+        exported=sum(carried.exported for carried in families.values()),
+        families=families,
         last_error=fields.get("Last error", ""),
         full=tuple(full),
     )

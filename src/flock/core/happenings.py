@@ -2,6 +2,9 @@
 
 Whoever makes something happen notes it once (`agent/happened.py`); the log, the counters, Kubernetes events and
 `flockctl` all read the same value and say it with its words (`str`).  A pod is `namespace/name`.
+
+A new kind is a struct here, and nothing else: `flockctl happened` and `/happenings` tell it.  There its fields stand
+beside `time`, `kind` and `said`, so a field of one of these names has another one in JSON (`msgspec.field(name=)`).
 """
 
 from enum import StrEnum
@@ -48,6 +51,14 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 # --- what the node, its routers and its operator do ---
 
 
+class Started(Happening, frozen=True, kw_only=True):
+    """Nothing that happened before is known."""
+
+    words = "started node={node} version={version}"
+    node: str
+    version: str
+
+
 class ConfigTaken(Happening, frozen=True, kw_only=True):
     part, words = "node", "took NodeConfig node={node} cidrs={cidrs}"
     node: str
@@ -90,6 +101,17 @@ class NodeReady(Happening, frozen=True, kw_only=True):
     node: str
 
 
+class Drained(Happening, frozen=True, kw_only=True):
+    """All anycast of the node is withdrawn, by its operator or because it goes down."""
+
+    part, words = "anycast", "drained reason={reason!r}"
+    reason: str
+
+
+class Undrained(Happening, frozen=True, kw_only=True):
+    part, words = "anycast", "undrained"
+
+
 class RulesMadeAnew(Happening, frozen=True, kw_only=True):
     part, level, words = "policy", WARNING, "our tables were changed by somebody else, making them anew"
 
@@ -98,7 +120,7 @@ class Repaired(Happening, frozen=True, kw_only=True):
     """`what` as `ip` would print it, of a pod or of nobody."""
 
     part, level, words, counted_by = "heal", WARNING, "repaired {kind}: {what}", "kind"
-    kind: str
+    kind: str = msgspec.field(name="repaired")
     what: str
     pod: str
 
@@ -155,7 +177,7 @@ class PolicyRefused(Happening, frozen=True, kw_only=True):
 
     share, part, level = Share.PODS, "policy", WARNING
     words = "refused {kind} {policy} problem={problem!r}"
-    kind: str = "NetworkPolicy"
+    kind: str = msgspec.field(default="NetworkPolicy", name="policy_kind")
     policy: str
     problem: str
 
@@ -212,3 +234,13 @@ class Dropped(Happening, frozen=True, kw_only=True):
         port = f"/{self.port}" if self.port else ""
         by = "denied" if self.policies.startswith(("Admin ", "Baseline ")) else "isolated"
         return super().__str__() + port + (f" {by} by {self.policies}" if self.policies else "")
+
+
+# --- what readers have to be told as well ---
+
+
+class Missed(Happening, frozen=True, kw_only=True):
+    """More happened than is kept, or could be looked at; never noted, but told where it is missing."""
+
+    words = "{count} more happened, which are not kept"
+    count: int

@@ -18,7 +18,8 @@ class Caller(Protocol):
 
 
 class Callers:
-    def __init__(self) -> None:
+    def __init__(self, places: int = PLACES) -> None:
+        self._places = places
         self._taken: dict[Caller, None] = {}  # in the order in which they came
         self._closed = False
 
@@ -32,7 +33,7 @@ class Callers:
         if self._closed:
             caller.dismiss()
             return
-        if len(self._taken) >= PLACES:
+        if len(self._taken) >= self._places:
             next(iter(self._taken)).dismiss()
         self._taken[caller] = None
 
