@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flock import __version__
-from flock.cli import config, lab, policy, view
+from flock.cli import check, config, lab, policy, view
 from flock.cli.answers import NO, Shown, show, show_happened
 from flock.core.errors import FlockError
 from flock.core.tables import table
@@ -62,8 +62,9 @@ def _parser() -> argparse.ArgumentParser:
 
     question("status", _status, "can this node take pods, and if not, why")
     question("pods", _pods, "the pods attached on this node and their addresses")
-    check = command("check", _check, "compare store, kernel and manifests; list leaks and losses")
-    check.add_argument("--repair", action="store_true", help="mend what can be mended, then list what is left")
+    check.add_arguments(
+        command("check", check.differences, "compare store, kernel and manifests; or try a lab's or cluster's network")
+    )
     question("bgp", _bgp, "the sessions of this node's BIRD with its routers")
     question("anycast", _anycast, "who announces which address here, and why not")
     config.add_arguments(
@@ -124,16 +125,6 @@ def _pods(pods: list[dict[str, Any]]) -> Shown:
     )
     head = ("POD", "CONTAINER", "STATE", "READY", "IPV6", "IPV4", "EXTRA", "ANYCAST", "INTERFACE")
     return table(head, rows) + "".join(pending), True
-
-
-def _check(arguments: argparse.Namespace) -> int:
-    return show(arguments, _differences, "repair" if arguments.repair else "check")
-
-
-def _differences(rows: list[dict[str, Any]]) -> Shown:
-    cells = [(r["type"], r["pod"] or "-", r["container"][:13] or "-", r["item"]) for r in rows]
-    text = table(("TYPE", "POD", "CONTAINER", "ITEM"), cells) if rows else "store, kernel and manifests agree"
-    return text, not rows
 
 
 def _bgp(peers: list[dict[str, Any]]) -> Shown:

@@ -21,11 +21,11 @@ class Refused(AgentError):
     exit_code = 1
 
 
-def ask(run_dir: Path, op: str, *parameters: str) -> Any:
+def ask(run_dir: Path, op: str, *parameters: str, timeout: float = TIMEOUT) -> Any:
     path = run_dir / "flock.sock"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(TIMEOUT)
+            connection.settimeout(timeout)
             connection.connect(str(path))
             connection.sendall(msgspec.json.encode({"op": op, "args": "\n".join(parameters)}) + b"\n")
             answer = b""

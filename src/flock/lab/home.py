@@ -10,6 +10,7 @@ Files are replaced, never rewritten in place, so a reader sees the old or the ne
 
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ class Home:
 
 def write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Replace a file.  The temporary name has no ending that a watcher of manifests takes for an object."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{threading.get_native_id()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with open(descriptor, "wb") as file:
         file.write(content)

@@ -157,7 +157,7 @@ class Pods:
             self.host(pod).run(["ip", "link", "set", "lo", "up"])
             result = json.loads(self._run(where, "ADD", pod, runtimeConfig={PASSED: pod.annotations}))
         except LabError:
-            self._forget(pod)
+            self.forget(pod)
             raise
         return self._save(msgspec.structs.replace(pod, result=result, ready=ready))
 
@@ -181,7 +181,13 @@ class Pods:
         node = self._node(pod.node)
         end(namespaces.pids(pod.netns))
         self._run(node, "DEL", pod, **({"prevResult": pod.result} if pod.result else {}))
-        self._forget(pod)
+        self.forget(pod)
+
+    def forget(self, pod: PodRecord) -> None:
+        """Its namespace, object and record go, whatever the plugin says to it; fine where they are gone."""
+        namespaces.delete(pod.netns)
+        (self._home.manifests / f"pod-{pod.file}.json").unlink(missing_ok=True)
+        (self._home.pods / f"{pod.file}.json").unlink(missing_ok=True)
 
     def _run(self, node: Node, verb: str, pod: PodRecord, **more: Any) -> str:
         netns = namespaces.NETNS_DIR / pod.netns
@@ -191,11 +197,6 @@ class Pods:
         write(self._home.pods / f"{pod.file}.json", msgspec.json.encode(pod))
         write_object(self._home.manifests, f"pod-{pod.file}", manifest(pod))
         return pod
-
-    def _forget(self, pod: PodRecord) -> None:
-        namespaces.delete(pod.netns)
-        (self._home.manifests / f"pod-{pod.file}.json").unlink(missing_ok=True)
-        (self._home.pods / f"{pod.file}.json").unlink(missing_ok=True)
 
     def _ensure_namespace(self, namespace: str) -> None:
         # sorts before an operator's own file, whose Namespace then wins

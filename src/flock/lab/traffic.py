@@ -1,9 +1,9 @@
 """Questions and answers over the fabric, to see who answers an anycast address and for how long nobody does.
 
-`serve` runs in a pod and answers every datagram with its name, from the address that was asked (it may be one on
-`lo`).  `ask` runs anywhere, asks at a steady pace and prints one JSON line per question.  By default each question
-is a new flow, which routers may send to another replica; with `--flows N` it keeps N sockets, each a flow that should
-stay with its replica.  Both use the standard library alone and run as `python -m flock.lab.traffic`.
+`serve` runs in a pod and answers every datagram with its name (`edge/probe.py`).  `ask` runs anywhere, asks at a
+steady pace and prints one JSON line per question.  By default each question is a new flow, which routers may send to
+another replica; with `--flows N` it keeps N sockets, each a flow that should stay with its replica.  Both run as
+`python -m flock.lab.traffic`.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from itertools import pairwise
 
 import msgspec
 
-PORT = 7777
+from flock.core.checkup import OPEN
+from flock.edge.probe import serve
+
 PATIENCE = 0.2  # seconds until a question counts as lost; the fabric answers in a fraction of a millisecond
-IPV6_RECVPKTINFO, IPV6_PKTINFO = 49, 50  # linux/in6.h; missing from the socket module of some builds
-PKTINFO_SIZE = socket.CMSG_SPACE(20)
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -60,20 +60,6 @@ def read(lines: Iterable[str]) -> Iterator[Exchange]:
     for line in lines:
         if line.strip():
             yield msgspec.json.decode(line, type=Exchange)
-
-
-def serve(name: str, port: int) -> None:
-    """Answers for ever, both families."""
-    server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    server.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVPKTINFO, 1)
-    server.bind(("::", port))
-    while True:
-        question, ancillary, _, asker = server.recvmsg(64, PKTINFO_SIZE)
-        # the address that was asked, but not the interface: the way back is the routing table's business
-        source = [(level, kind, data[:16] + bytes(4)) for level, kind, data in ancillary if kind == IPV6_PKTINFO]
-        with suppress(OSError):  # an asker that is unreachable now must not end the service
-            server.sendmsg([question + b" " + name.encode()], source, 0, asker)
 
 
 def ask(address: str, port: int, *, every: float, duration: float, flows: int) -> Iterator[Exchange]:
@@ -127,10 +113,10 @@ def main() -> None:
     asker.add_argument("--for", dest="duration", type=float, default=5.0, help="seconds")
     asker.add_argument("--flows", type=int, default=0, help="keep this many flows; 0: a new one for each question")
     for each in (server, asker):
-        each.add_argument("--port", type=int, default=PORT)
+        each.add_argument("--port", type=int, default=OPEN)
     a = parser.parse_args()
     if a.verb == "serve":
-        serve(a.name, a.port)
+        serve(a.name, [a.port])
     for exchange in ask(a.address, a.port, every=a.every, duration=a.duration, flows=a.flows):
         print(json.dumps(msgspec.to_builtins(exchange)), flush=True)
 
