@@ -1,0 +1,127 @@
+"""The page in a browser, told by a picture: each view says what it should, whatever names are like."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from browsing import Shown, chromium, opened, shown
+from page_parts import claim, drop, pod, session, status
+from playwright.sync_api import Browser, Page, expect
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def fabric() -> Iterator[Shown]:
+    """Two nodes, one of which has a session that is down; a pod that is not Ready behind an anycast address."""
+    with shown() as picture:
+        now = time.time()
+        pods = [pod("web-0", policies=["shop/web-in"]), pod("dns-0", ready=False, anycast=["2001:db8:53::53"])]
+        rows = [claim("2001:db8:53::53", "shop/dns-0", reason="the pod is not Ready")]
+        policies = [{"kind": "NetworkPolicy", "name": "shop/web-in", "tier": "", "priority": None, "audit": False}]
+        policies[0] |= {"pods": 1, "problem": ""}
+        picture.node("n1", status("n1", podList=pods, addressList=rows, policyList=policies), at=now)
+        down = session("tor1", up=False, state="Active", last_error="Error: Hold timer expired", imported=0, bfd="down")
+        picture.node("n2", status("n2", sessions=[down], addressList=[claim("2001:db8:53::53", "shop/dns-1")]), at=now)
+        picture.happened("n1", 1, **drop("shop/web-0", policies="shop/web-in", time=now))
+        said = "session down peer=tor1 state='Active' problem='Error: Hold timer expired'"
+        picture.happened("n2", 1, time=now, kind="SessionDown", said=said, peer="tor1", state="Active", problem="")
+        yield picture
+
+
+def go(page: Page, view: str) -> None:
+    page.get_by_role("navigation").get_by_role("link", name=view).click()
+
+
+def test_the_fabric_says_which_session_is_down_and_why(browser: Browser, fabric: Shown) -> None:
+    with opened(browser, fabric.address) as page:
+        expect(page.locator("header")).to_contain_text("1 session down")
+        page.get_by_role("button", name="session of n2 with tor1").click()
+        beside = page.get_by_role("complementary")
+        for text in ("Active", "Error: Hold timer expired", "2026-11-15 06:00:16", "0 prefixes", "3 prefixes", "down"):
+            expect(beside).to_contain_text(text)
+        expect(page.get_by_role("status").first).to_contain_text("session down peer=tor1")
+        fabric.node("n2", status("n2"), at=time.time())
+        expect(page.locator("header")).to_contain_text("all well")
+        expect(beside).to_contain_text("Established")
+
+
+def test_addresses_say_who_announces_and_why_not(browser: Browser, fabric: Shown) -> None:
+    with opened(browser, f"{fabric.address}#addresses?q=53") as page:
+        row = page.get_by_role("row", name="2001:db8:53::53")
+        expect(row).to_contain_text("announced by 1 of 2")
+        expect(row).to_contain_text("the pod is not Ready")
+        expect(row.get_by_role("button", name="shop/dns-1")).to_be_visible()
+        page.get_by_role("searchbox").fill("nothing like it")
+        expect(page.locator("main")).to_contain_text("no address is like that")
+
+
+def test_pods_are_found_and_told_all_about(browser: Browser, fabric: Shown) -> None:
+    with opened(browser, f"{fabric.address}#pods") as page:
+        page.get_by_role("searchbox").fill("web-0")
+        expect(page.get_by_text("1 of 2 pods")).to_be_visible()
+        assert page.url.endswith("#pods?q=web-0")
+        page.get_by_role("row", name="shop/web-0").click()
+        beside = page.get_by_role("complementary")
+        for text in ("2001:db8:1::2", "flock12345678", "shop/web-in", "container-of-web-0", "203.0.113.9"):
+            expect(beside).to_contain_text(text)
+        page.reload()
+        expect(page.get_by_role("complementary")).to_contain_text("container-of-web-0")
+        expect(page.get_by_role("searchbox")).to_have_value("web-0")
+
+
+def test_drops_are_grouped_by_policy_as_they_happen(browser: Browser, fabric: Shown) -> None:
+    with opened(browser, f"{fabric.address}#policy?q=web") as page:
+        group = page.get_by_role("table", name="Drops by policy").get_by_role("row", name="shop/web-in")
+        expect(group).to_contain_text("ingress")
+        fabric.happened("n1", 2, **drop("shop/web-0", policies="shop/web-in", time=time.time(), port=4711))
+        expect(group).to_contain_text("TCP/4711")
+        fabric.happened("n1", 3, **drop("bank/db-0", policies="bank/db-in", time=time.time()))
+        expect(page.get_by_text("1 of 2 groups")).to_be_visible()
+
+
+def test_the_timeline_marks_what_happened_then_in_every_view(browser: Browser, fabric: Shown) -> None:
+    with opened(browser, f"{fabric.address}#timeline") as page:
+        expect(page.get_by_role("table", name="What happened")).to_contain_text("session down peer=tor1")
+        page.get_by_role("slider").focus()
+        page.keyboard.press("End")
+        then = page.get_by_role("region", name="At the marked time")
+        expect(then).to_contain_text("session down peer=tor1")
+        go(page, "Fabric")
+        expect(then).to_contain_text("session down peer=tor1")
+        expect(page.locator(".tile.marked")).to_contain_text(["n1", "n2"])
+
+
+def test_names_are_never_markup(browser: Browser) -> None:
+    with shown() as picture:
+        now = time.time()
+        evil = pod(EVIL, namespace=EVIL, container=EVIL, ip6=EVIL, ip4=EVIL, addresses=[EVIL], anycast=[EVIL])
+        evil |= {"interface": EVIL, "policies": [EVIL], "netns": EVIL, "pending_annotations": [EVIL]}
+        told = {key: [EVIL] for key in ("not_ready", "degraded", "announced")} | {"withdrawn": EVIL, "version": EVIL}
+        told |= {"ready": False, "podList": [evil], "addressList": [claim(EVIL, EVIL, reason=EVIL, kind=EVIL)]}
+        told |= {"sessions": [session(EVIL, up=False, state=EVIL, last_error=EVIL, address=EVIL, since=EVIL, bfd=EVIL)]}
+        told |= {"pools": [{"cidr": EVIL, "size": 1, "used": 1, "cooling": 0}], "repairs": {EVIL: 1}}
+        told |= {"problems": [{"where": EVIL, "message": EVIL}], "dropList": []}
+        told |= {"config": {"problem": EVIL, "spec": {"bgp": {"asn": EVIL}}, "origins": {EVIL: EVIL}}}
+        told |= {"policyList": [{"kind": EVIL, "name": EVIL, "tier": EVIL, "priority": 1, "pods": 1, "problem": EVIL}]}
+        picture.node(EVIL, status(EVIL, **told), at=now)
+        other = {"peer": EVIL, "up": False, "state": EVIL, "bfd": EVIL, "since": EVIL, "last_error": EVIL}
+        picture.router(EVIL, asn=1, trouble=EVIL, sessions=[other], routes={EVIL: [EVIL]})
+        picture.router("top", asn=1, trouble="", sessions=[other], routes={})
+        picture.cut(EVIL)
+        picture.happened(EVIL, 1, time=now, kind=EVIL, said=EVIL, peer=EVIL, address=EVIL, policy=EVIL)
+        picture.happened(EVIL, 2, **drop(EVIL, policies=EVIL, time=now, source=EVIL, said=EVIL, what=EVIL))
+        chosen = EVIL.replace("<", "%253C").replace(">", "%253E").replace(" ", "%2520").replace("=", "%253D")
+        with opened(browser, picture.address) as page:
+            for view in ("fabric", "addresses", "pods", "policy", "timeline"):
+                for kind in ("node", "router", "pod", "session"):
+                    page.goto(f"{picture.address}#{view}?at={now}&sel={kind}/{chosen}/{chosen}")
+                    expect(page.locator("main")).to_contain_text(EVIL)
+                    expect(page.get_by_role("complementary")).to_contain_text(EVIL)
+                    assert page.locator("img").count() == 0
