@@ -17,8 +17,8 @@ MANY = 5_000
     [
         ({"import": "none"}, 0),
         ({"import": "default"}, 1),
-        ({"import": "all", "importLimit": 700}, 700),
-        ({"import": ["10.0.0.0/8"], "importLimit": 700}, 700),
+        ({"import": "all", "maxPrefixes": 700}, 700),
+        ({"import": ["10.0.0.0/8"], "maxPrefixes": 700}, 700),
     ],
     ids=["none", "default", "all", "list"],
 )

@@ -33,7 +33,7 @@ def test_the_design_s_example_becomes_typed_values() -> None:
     assert [area.id for area in config.ospf.areas] == [IPv4Address("0.0.0.0"), IPv4Address("0.0.0.51")]
     assert config.ospf.areas[0].interfaces[0].bfd == BFD()
     assert (config.limits.claims_per_namespace, config.limits.pool_percent_per_namespace) == (512, 50)
-    assert (tor1.import_limit, config.anycast.withdraw_on_cordon) == (10_000, True)
+    assert (tor1.max_prefixes, config.anycast.withdraw_on_cordon) == (10_000, True)
     assert config.password_sources == {"/etc/flock/secrets/tor1", SecretRef(name="ospf", key="eth0")}
 
 

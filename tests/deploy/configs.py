@@ -29,7 +29,7 @@ FULL: dict[str, Any] = {
                 "allowLocalAS": 1,
                 "connectRetry": "5s",
                 "import": "default",
-                "importLimit": 10_000,
+                "maxPrefixes": 10_000,
             },
             {"address": "fe80::1%eth0", "asn": 64600, "localAddress": "fe80::2", "ttlSecurity": True},
             {

@@ -112,7 +112,7 @@ def test_commands_and_their_options_are_those_at_the_top_of_their_page(page: str
     spoken_of = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text(Path("docs") / page))) | OF_ALL
     assert [spellings for spellings in options if not spoken_of & {*spellings}] == []
     assert set(re.findall(r"--[a-z][a-z-]*", listed)) <= {*chain(*options)}
-    for first in re.findall(r"flockctl (?:\[--run-dir DIR\] )?(\w+(?: \| \w+)*)", listed):
+    for first in re.findall(r"flockctl (?:\[--run-dir DIR\] )?([\w-]+(?: \| [\w-]+)*)", listed):
         assert {*first.split(" | ")} <= {command[0] for command in COMMANDS}
 
 

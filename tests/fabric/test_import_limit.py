@@ -47,15 +47,15 @@ def limited(make_lab: MakeLab, tmp_path: Path, **peer: Any) -> Lab:
 
 
 def test_beyond_its_limit_a_node_takes_no_routes_and_stays_announced(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab = limited(make_lab, tmp_path, **{"import": "all", "importLimit": LIMIT})
+    lab = limited(make_lab, tmp_path, **{"import": "all", "maxPrefixes": LIMIT})
     before = session(lab)
     flood(lab, FLOOD)
     row = eventually(lambda: session(lab), lambda seen: seen["full"] == ["ipv4"])
-    assert row["up"] and row["since"] == before["since"] and "importLimit" in row["last_error"]
+    assert row["up"] and row["since"] == before["since"] and "maxPrefixes" in row["last_error"]
     becomes(lambda: kernel_routes(lab), LIMIT)
     assert set(received(lab, "n1")) == AGGREGATES["n1"]
     degraded = eventually(lambda: told(lab, "n1", "status")["degraded"], bool)
-    assert any("importLimit" in line for line in degraded)
+    assert any("maxPrefixes" in line for line in degraded)
 
     flood(lab, 10)  # and what was passed over meanwhile, the default route perhaps, is asked for again
     everything = before["imported"] + 10

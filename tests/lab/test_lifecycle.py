@@ -17,7 +17,7 @@ from flock.lab.hosts import wait_until
 UP = "import sys; from flock.cli.main import main; main(['lab', *sys.argv[1:]])"
 
 
-@pytest.mark.parametrize("router", ["bird", "frr", "gobgp"])
+@pytest.mark.parametrize("router", ["bird", "frr", "gobgp", "openbgpd"])
 def test_down_leaves_nothing_behind_and_may_be_repeated(make_lab: MakeLab, router: str) -> None:
     lab = make_lab(nodes=1, routers=1, router=router, settled=False)
     everyone = [pid for space in namespaces.present(lab.name) for pid in namespaces.pids(space)]

@@ -197,7 +197,7 @@ class Routing(Reconciler):
         rows += [{"peer": s.name, "asn": 0, "address": s.neighbour} | _told(s) for s in found.values()]
         self._see(rows)
         full = [f"{row['peer']} ({', '.join(row['full'])})" for row in rows if row.get("full")]
-        self.import_problem = f"importLimit is reached, further routes are not taken: {', '.join(full)}" if full else ""
+        self.import_problem = f"maxPrefixes is reached, further routes are not taken: {', '.join(full)}" if full else ""
         return rows
 
     async def glance(self, patience: float) -> list[dict[str, Any]]:
@@ -235,7 +235,7 @@ def _told(session: Session) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(session)
     del told["name"], told["neighbour"]
     if session.full and not session.last_error:
-        told["last_error"] = f"importLimit is reached: {', '.join(session.full)}"
+        told["last_error"] = f"maxPrefixes is reached: {', '.join(session.full)}"
     return told
 
 

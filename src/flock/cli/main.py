@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flock import __version__
-from flock.cli import check, config, lab, policy, view
+from flock.cli import check, config, lab, policy, router_config, view
 from flock.cli.answers import NO, Shown, show, show_happened
 from flock.core.errors import FlockError
 from flock.core.tables import table
@@ -69,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     question("anycast", _anycast, "who announces which address here, and why not")
     config.add_arguments(
         command("config", config.run, "the configuration in force on a node, and where each value came from")
+    )
+    router_config.add_arguments(
+        command("router-config", router_config.run, "what the routers have to be told, from the NodeConfigs")
     )
     happened = command(
         "happened", partial(show_happened, op="happened"), "what happened on this node since its agent started"

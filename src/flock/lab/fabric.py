@@ -16,6 +16,8 @@ import msgspec
 
 from flock.core.errors import FieldError
 from flock.core.nodeconfig import NodeConfig, PasswordSource
+from flock.core.routerconf import bird as bird_router
+from flock.core.routerconf.speaker import Speaker
 from flock.lab import manifests, mirror, namespaces, router_bird
 from flock.lab.errors import LabError
 from flock.lab.home import DEFAULT_NAME, DEFAULT_ROOT, Home, Record, write, write_object
@@ -24,7 +26,7 @@ from flock.lab.nodeconfigs import generated, plan_for
 from flock.lab.nodes import AGENT, Node, cni_program
 from flock.lab.pods import Pods
 from flock.lab.routers import DAEMONS
-from flock.lab.speaker import Kind, Router, Speaker
+from flock.lab.speaker import Kind, Router
 from flock.lab.topology import CLIENT, SWITCH, Element, Topology, plan
 
 SESSION_PATIENCE = 20.0  # seconds for all BGP sessions; they need about two
@@ -92,7 +94,8 @@ class Lab:
         if nodeconfigs:
             manifests.copy(nodeconfigs, self.home.manifests)
         else:
-            for config in generated(self.plan, bfd=DAEMONS[self.record.router].knows_bfd):
+            daemon = DAEMONS[self.record.router]
+            for config in generated(self.plan, bfd=daemon.knows_bfd, extended=daemon.knows_extended):
                 write_object(self.home.manifests, f"nodeconfig-{config['metadata']['name']}", config)
 
     def _write_jobs(self) -> None:
@@ -106,7 +109,7 @@ class Lab:
         for config in configs if self.record.plain else ():
             bird = self.home.of(config.name) / "bird"
             bird.mkdir(parents=True)
-            text = router_bird.render(mirror.plain_node(self.plan, config, passwords=passwords))
+            text = bird_router.render(mirror.plain_node(self.plan, config, passwords=passwords))
             write(bird / "bird.conf", text.encode(), mode=0o600)
 
     def _write_job(self, job: Speaker) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from flock.core.nodeconfig import NodeConfig, PasswordSource, Peer
 from flock.core.nodeconfig.shape import BFD, NO_BFD
-from flock.lab.speaker import Neighbour, OspfLink, Speaker
+from flock.core.routerconf.speaker import Neighbour, OspfLink, Speaker
 from flock.lab.topology import CLIENT, Element, Plan, Port
 
 # Fast enough that a cut between router and client does not outlast the story a lab tells.

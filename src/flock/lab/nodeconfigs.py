@@ -18,18 +18,20 @@ from flock.lab.topology import Element, Plan
 Manifest = dict[str, Any]
 
 
-def generated(plan: Plan, *, bfd: bool) -> tuple[Manifest, ...]:
-    """One NodeConfig per node: both families over one IPv6 session to each router it shares a cable with."""
-    return tuple(_node_config(plan, node, bfd=bfd) for node in plan.role("node"))
+def generated(plan: Plan, *, bfd: bool, extended: bool = True) -> tuple[Manifest, ...]:
+    """One NodeConfig per node: both families over one IPv6 session to each router it shares a cable with, or, without
+    `extended` next hops, each over its own."""
+    return tuple(_node_config(plan, node, bfd=bfd, extended=extended) for node in plan.role("node"))
 
 
-def _node_config(plan: Plan, node: Element, *, bfd: bool) -> Manifest:
+def _node_config(plan: Plan, node: Element, *, bfd: bool, extended: bool) -> Manifest:
+    over: dict[int, list[str]] = {0: ["ipv6", "ipv4"]} if extended else {0: ["ipv6"], 1: ["ipv4"]}
     peers = [
         {
-            "name": router.name,
-            "address": far.addresses[0].split("/")[0],
+            "name": f"{router.name}{'-ipv4' if which else ''}",
+            "address": far.addresses[which].split("/")[0],
             "asn": router.asn,
-            "families": ["ipv6", "ipv4"],
+            "families": families,
             "holdTime": "9s",
             "keepaliveTime": "3s",
             "connectRetry": "1s",
@@ -39,6 +41,7 @@ def _node_config(plan: Plan, node: Element, *, bfd: bool) -> Manifest:
         for router in plan.role("router")
         for far in router.ports
         if far.bridge == port.bridge
+        for which, families in over.items()
     ]
     return {
         "apiVersion": API_VERSION,

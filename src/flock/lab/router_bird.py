@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from flock.core.birdconf.text import password
-from flock.core.nodeconfig import Family
+from flock.core.routerconf.bird import render
+from flock.core.routerconf.speaker import Neighbour
 from flock.lab.hosts import Host
-from flock.lab.speaker import MULTIPATH, Neighbour, OspfLink, Router, Routes, Session, Speaker
+from flock.lab.speaker import Router, Routes, Session
 
 ROLE = "bird"
 
@@ -45,135 +45,6 @@ def run(host: Host, *, config: Path, socket: Path) -> None:
 
 def birdc(host: Host, socket: Path, command: str) -> str:
     return host.run(["birdc", "-s", str(socket), command], timeout=10)
-
-
-# --- configuration ------------------------------------------------------------------------------------------
-
-
-def render(speaker: Speaker) -> str:
-    """bird.conf for the job.  Values come from the plan and checked NodeConfigs."""
-    blocks = [
-        f"# {speaker.name}: written by flockctl lab\nrouter id {speaker.router_id};\nlog stderr all;",
-        "protocol device {}",
-        *(_family(speaker, family) for family in ("ipv6", "ipv4")),
-        _bfd(speaker.ospf),
-        *(_bgp(speaker, neighbour) for neighbour in speaker.neighbours),
-        *(
-            _ospf(links, family)
-            for family in ("ipv6", "ipv4")
-            if (links := [link for link in speaker.ospf if family in link.families])
-        ),
-    ]
-    return "\n\n".join(blocks) + "\n"
-
-
-def _family(speaker: Speaker, family: Family) -> str:
-    version = family[-1]
-    source = next((a for a in speaker.source if (":" in a) == (family == "ipv6")), None)
-    aggregates = [a for a in speaker.aggregates if (":" in a) == (family == "ipv6")]
-    default = "::/0" if family == "ipv6" else "0.0.0.0/0"
-    is_router = speaker.connected and (speaker.ospf or any(n.default_route for n in speaker.neighbours))
-    way_out = [default] if is_router else []
-    lines = [
-        f"protocol kernel kernel{version} {{",
-        f"  {family} {{",
-        "    import all;" if speaker.learn else "    import none;",
-        "    export filter {",
-        "      if source = RTS_DEVICE then reject;",
-        *([f"      if source ~ [RTS_BGP] then krt_prefsrc = {source};"] if source else []),
-        "      accept;",
-        "    };",
-        *(["    preference 200;"] if speaker.learn else []),
-        "  };",
-        *(["  learn;"] if speaker.learn else []),
-        f"  merge paths on limit {MULTIPATH};",
-        "}",
-        "",
-        f"protocol direct direct{version} {{ {family}; {'' if speaker.connected else 'disabled; '}}}",
-        "",
-        f"protocol static static{version} {{",
-        f"  {family};",
-        *(f"  route {prefix} unreachable;" for prefix in way_out),
-        *(f"  route {prefix} blackhole;" for prefix in aggregates),
-        "}",
-    ]
-    return "\n".join(lines)
-
-
-def _bfd(links: Iterable[OspfLink]) -> str:
-    """BGP neighbours bring their own timers, OSPF takes the interface's."""
-    timed = [
-        f'  interface "{link.interface}" {{ interval {link.settings.bfd.interval} ms; '
-        f"multiplier {link.settings.bfd.multiplier}; }};"
-        for link in links
-        if link.settings.bfd.enabled
-    ]
-    return "\n".join(["protocol bfd {", *timed, "}"])
-
-
-def _bgp(speaker: Speaker, neighbour: Neighbour) -> str:
-    zone = f"%{neighbour.interface}" if neighbour.interface else ""
-    reach = "direct;" if neighbour.multihop is None else f"multihop {neighbour.multihop};"
-    bfd = f"  bfd {{ interval {neighbour.bfd.interval} ms; multiplier {neighbour.bfd.multiplier}; }};"
-    lines = [
-        f"protocol bgp {neighbour.session} {{",
-        f"  local {neighbour.local_address} as {speaker.asn};",
-        f"  neighbor {neighbour.address}{zone} as {neighbour.asn};",
-        f"  {reach}",
-        f"  hold time {neighbour.hold_time};",
-        "  connect delay time 1; connect retry time 1; error wait time 1, 2; error forget time 10;",
-        *(["  ttl security on;"] if neighbour.ttl_security else []),
-        *([f"  password {_quoted(neighbour.password)};"] if neighbour.password else []),
-        *([bfd] if neighbour.bfd.enabled else []),
-        *([] if neighbour.asn != speaker.asn else ["  rr client;"]),
-        *(_channel(speaker, neighbour, family) for family in neighbour.families),
-        "}",
-    ]
-    return "\n".join(lines)
-
-
-def _channel(speaker: Speaker, neighbour: Neighbour, family: Family) -> str:
-    extended = " extended next hop on;" if family == "ipv4" and ":" in neighbour.address else ""
-    if speaker.learn:  # a node
-        policy = "import where net ~ [0.0.0.0/0]" if family == "ipv4" else "import where net ~ [::/0]"
-        policy += "; export where source ~ [RTS_STATIC, RTS_INHERIT];"
-    elif neighbour.default_route:
-        policy = "import all; export all;"
-    else:
-        policy = "import all; export where net.len > 0;"
-    return f"  {family} {{ {policy} next hop self;{extended} }};"
-
-
-def _ospf(links: Iterable[OspfLink], family: Family) -> str:
-    areas: dict[str, list[OspfLink]] = {}
-    for link in links:
-        areas.setdefault(link.area, []).append(link)
-    version = "v3" if family == "ipv6" else "v2"
-    body = "".join(
-        f"  area {area} {{\n" + "".join(_ospf_interface(link) for link in members) + "  };\n"
-        for area, members in areas.items()
-    )
-    return f"protocol ospf {version} ospf{family[-1]} {{\n  {family} {{ import all; export all; }};\n{body}}}"
-
-
-def _ospf_interface(link: OspfLink) -> str:
-    s = link.settings
-    options = [
-        f"type {s.type}",
-        f"cost {s.cost}",
-        f"hello {s.hello_interval}",
-        f"dead {s.dead_interval}",
-        f"bfd {'on' if s.bfd.enabled else 'off'}",
-    ]
-    if s.authentication and link.password:
-        algorithm = "keyed md5" if s.authentication.algorithm == "md5" else s.authentication.algorithm.replace("-", " ")
-        key = f"password {_quoted(link.password)} {{ id {s.authentication.key_id}; algorithm {algorithm}; }}"
-        options += ["authentication cryptographic", key]
-    return f'    interface "{link.interface}" {{ {" ".join(f"{o};" for o in options)} }};\n'
-
-
-def _quoted(secret: str) -> str:
-    return password(secret, field="passwordFile", longest=80)
 
 
 # --- what it says -------------------------------------------------------------------------------------------

@@ -6,14 +6,13 @@ must be reachable by it.  All sockets are in that directory, away from an FRR of
 
 import json
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from flock.core.nodeconfig import Family
-from flock.core.nodeconfig.shape import BFD
+from flock.core.routerconf.frr import DAEMONS, render
+from flock.core.routerconf.speaker import MULTIPATH, Neighbour
 from flock.lab.errors import LabError
-from flock.lab.speaker import MULTIPATH, Neighbour, OspfLink, Router, Routes, Session, Speaker
+from flock.lab.speaker import Router, Routes, Session
 
 BIN = Path("/usr/lib/frr")
 USER = "frr"
@@ -66,143 +65,6 @@ def _check_reachable(home: Path) -> None:
             f"FRR runs as user {USER}, which may not enter {closed[-1]}",
             details="give --dir a directory that others may pass through, such as one under /run",
         )
-
-
-# --- configuration ------------------------------------------------------------------------------------------
-
-DAEMONS = ("zebra", "bfdd", "bgpd", "ospfd", "ospf6d")
-
-
-def render(speaker: Speaker) -> dict[str, str]:
-    """One file per daemon, in the order they start."""
-    head = f"! {speaker.name}: written by flockctl lab\nfrr defaults datacenter\nhostname {speaker.name}\n"
-    files = {
-        "zebra": f"{head}ip router-id {speaker.router_id}\n",
-        "bfdd": head + _bfd(_profiles(speaker)),
-        "bgpd": head + _bgp(speaker),
-    }
-    for daemon, family in (("ospfd", "ipv4"), ("ospf6d", "ipv6")):
-        links = [link for link in speaker.ospf if family in link.families]
-        if links:
-            files[daemon] = head + _ospf(links, family, router_id=speaker.router_id)
-    return files
-
-
-def _profiles(speaker: Speaker) -> dict[str, BFD]:
-    bgp = {n.session: n.bfd for n in speaker.neighbours if n.bfd.enabled}
-    return bgp | {link.interface: link.settings.bfd for link in speaker.ospf if link.settings.bfd.enabled}
-
-
-def _bfd(profiles: dict[str, BFD]) -> str:
-    lines = ["bfd"]
-    for name, bfd in profiles.items():
-        lines += [
-            f" profile {name}",
-            f"  detect-multiplier {bfd.multiplier}",
-            f"  receive-interval {bfd.interval}",
-            f"  transmit-interval {bfd.interval}",
-            " !",
-        ]
-    return "\n".join([*lines, "!", ""])
-
-
-def _bgp(speaker: Speaker) -> str:
-    lines = [
-        f"router bgp {speaker.asn}",
-        f" bgp router-id {speaker.router_id}",
-        " no bgp ebgp-requires-policy",
-        " no bgp default ipv4-unicast",
-        " no bgp network import-check",
-        " bgp bestpath as-path multipath-relax",
-        *(line for n in speaker.neighbours for line in _neighbour(n)),
-        *(line for family in ("ipv6", "ipv4") for line in _address_family(speaker, family)),
-        "!",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _neighbour(n: Neighbour) -> Iterable[str]:
-    name = n.address
-    yield f" neighbor {name} remote-as {n.asn}"
-    yield f" neighbor {name} description {n.name}"
-    yield f" neighbor {name} timers {max(n.hold_time // 3, 1)} {n.hold_time}"
-    yield f" neighbor {name} timers connect 1"
-    if n.interface:
-        yield f" neighbor {name} interface {n.interface}"
-    else:
-        yield f" neighbor {name} update-source {n.local_address}"
-    if ":" in n.address and "ipv4" in n.families:
-        yield f" neighbor {name} capability extended-nexthop"
-    if n.multihop is not None:
-        yield f" neighbor {name} ebgp-multihop {n.multihop}"
-    if n.ttl_security:
-        yield f" neighbor {name} ttl-security hops 1"
-    if n.password:
-        yield f" neighbor {name} password {_word(n.password)}"
-    if n.bfd.enabled:
-        yield f" neighbor {name} bfd profile {n.session}"
-
-
-def _address_family(speaker: Speaker, family: Family) -> Iterable[str]:
-    yield f" address-family {family} unicast"
-    if speaker.connected:
-        yield "  redistribute connected"
-    yield f"  maximum-paths {MULTIPATH}"
-    for n in speaker.neighbours:
-        if family in n.families:
-            name = n.address
-            yield f"  neighbor {name} activate"
-            if n.asn == speaker.asn:
-                yield f"  neighbor {name} route-reflector-client"
-                yield f"  neighbor {name} next-hop-self"
-            if n.default_route:
-                yield f"  neighbor {name} default-originate"
-    yield " exit-address-family"
-
-
-def _ospf(links: Iterable[OspfLink], family: str, *, router_id: str) -> str:
-    word, version = ("ip ospf", "ospf") if family == "ipv4" else ("ipv6 ospf6", "ospf6")
-    lines: list[str] = []
-    for link in links:
-        lines += [f"interface {link.interface}", *(f" {word} {option}" for option in _ospf_options(link, family)), "!"]
-    lines += [
-        f"router {version}",
-        f" {version} router-id {router_id}",
-        " default-information originate always",
-        " redistribute connected",
-        " redistribute bgp",
-        "!",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _ospf_options(link: OspfLink, family: str) -> Iterable[str]:
-    s = link.settings
-    yield f"area {link.area}"
-    yield f"cost {s.cost}"
-    yield f"hello-interval {s.hello_interval}"
-    yield f"dead-interval {s.dead_interval}"
-    yield f"network {'point-to-point' if s.type == 'ptp' else 'broadcast'}"
-    if s.bfd.enabled:
-        yield "bfd"
-        yield f"bfd profile {link.interface}"
-    if s.authentication and link.password:
-        if family == "ipv4":
-            if s.authentication.algorithm != "md5":
-                raise LabError(f"FRR's ospfd knows md5 authentication only, not {s.authentication.algorithm}")
-            yield "authentication message-digest"
-            yield f"message-digest-key {s.authentication.key_id} md5 {_word(link.password)}"
-        else:
-            yield (
-                f"authentication key-id {s.authentication.key_id} "
-                f"hash-algo {s.authentication.algorithm} key {_word(link.password)}"
-            )
-
-
-def _word(secret: str) -> str:
-    if not secret.isascii() or not secret.isprintable() or " " in secret:
-        raise LabError("FRR takes only passwords that are one word of printable ASCII")
-    return secret
 
 
 # --- what it says -------------------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ third implementation makes of our announcements.
 import json
 from typing import Any
 
-from flock.lab.speaker import Neighbour, Router, Routes, Session, Speaker
+from flock.core.routerconf.gobgp import render, zoned
+from flock.core.routerconf.speaker import Neighbour
+from flock.lab.speaker import Router, Routes, Session
 
 ROLE = "gobgpd"
 STATES = ("Unknown", "Idle", "Connect", "Active", "OpenSent", "OpenConfirm", "Established")
@@ -19,7 +21,12 @@ class GobgpRouter(Router):
         return f"unix://{self.host.home / 'api.sock'}"
 
     def start(self) -> None:
-        config = self._write("gobgpd.json", json.dumps(render(self.speaker), indent=1))
+        self._write("gobgpd.json", json.dumps(render(self.speaker), indent=1))
+        self.run()
+
+    def run(self) -> None:
+        """The daemon with the configuration that is there."""
+        config = self.host.home / "gobgpd.json"
         if not self.host.running(ROLE):
             (self.host.home / "api.sock").unlink(missing_ok=True)
         self.host.spawn(
@@ -37,41 +44,10 @@ class GobgpRouter(Router):
 
     def sessions(self) -> tuple[Session, ...]:
         rows = {row["conf"]["neighbor_address"]: row for row in self._show("neighbor")}
-        return tuple(_session(n, rows.get(_zoned(n.address, n), {})) for n in self.speaker.neighbours)
+        return tuple(_session(n, rows.get(zoned(n.address, n), {})) for n in self.speaker.neighbours)
 
     def _show(self, *command: str) -> Any:
         return json.loads(self.host.run(["gobgp", "--target", self._api, "-j", *command]) or "{}")
-
-
-def render(speaker: Speaker) -> dict[str, Any]:
-    return {
-        "global": {
-            "config": {"as": speaker.asn, "router-id": speaker.router_id},
-            "use-multiple-paths": {"config": {"enabled": True}},
-        },
-        "neighbors": [_neighbour(n) for n in speaker.neighbours],
-    }
-
-
-def _neighbour(n: Neighbour) -> dict[str, Any]:
-    config: dict[str, Any] = {"neighbor-address": _zoned(n.address, n), "peer-as": n.asn}
-    if n.password:
-        config["auth-password"] = n.password
-    neighbour: dict[str, Any] = {
-        "config": config,
-        "transport": {"config": {"local-address": _zoned(n.local_address, n)}},
-        "timers": {"config": {"hold-time": n.hold_time, "connect-retry": 1, "idle-hold-time-after-reset": 1}},
-        "afi-safis": [{"config": {"afi-safi-name": f"{family}-unicast"}} for family in n.families],
-    }
-    if n.multihop is not None:
-        neighbour["ebgp-multihop"] = {"config": {"enabled": True, "multihop-ttl": n.multihop}}
-    if n.ttl_security:
-        neighbour["ttl-security"] = {"config": {"enabled": True, "ttl-min": 255}}
-    return neighbour
-
-
-def _zoned(address: str, n: Neighbour) -> str:
-    return f"{address}%{n.interface}" if n.interface else address
 
 
 def _next_hops(paths: list[dict[str, Any]]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""What a routing daemon of the lab is told, and what it tells back, whichever daemon it is.
+"""What a routing daemon of the lab tells, whichever daemon it is.
 
-`mirror` makes `Speaker`s from NodeConfigs, the `router_*` modules translate them into each daemon's configuration
-and its tables back into `Routes` and `Session`s.
+`mirror` makes `Speaker`s from NodeConfigs, `core/routerconf` translates them into each daemon's configuration, and the
+`router_*` modules run the daemons and turn their tables into `Routes` and `Session`s.
 """
 
 from abc import ABC, abstractmethod
@@ -11,64 +11,13 @@ from typing import Literal
 
 import msgspec
 
-from flock.core.nodeconfig import Family
-from flock.core.nodeconfig.shape import BFD, OSPFInterface
+from flock.core.routerconf.speaker import Speaker
 from flock.lab.hosts import Host
 
-Kind = Literal["bird", "frr", "gobgp"]
+Kind = Literal["bird", "frr", "gobgp", "openbgpd"]
 
 # Prefix -> next hops of its best routes, sorted; what the daemon learned from others, not what it originates.
 Routes = Mapping[str, tuple[str, ...]]
-
-# What every router may spread one prefix over; more replicas than anyone starts in a lab.
-MULTIPATH = 8
-
-
-class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """The far end of one BGP session."""
-
-    name: str  # the element it belongs to
-    address: str
-    interface: str | None = None  # ours towards a link-local address
-    asn: int
-    local_address: str
-    families: tuple[Family, ...]
-    hold_time: int
-    bfd: BFD
-    multihop: int | None = None
-    ttl_security: bool = False
-    password: str | None = None
-    default_route: bool = False  # announce the way out to it
-
-    @property
-    def session(self) -> str:
-        """A name that every daemon takes as an identifier, unique among the neighbours of a speaker."""
-        plain = "".join(c if c.isalnum() else "_" for c in self.name)
-        return f"{plain}_{'6' if ':' in self.address else '4'}"
-
-
-class OspfLink(msgspec.Struct, frozen=True, kw_only=True):
-    """An interface that speaks OSPF: the node's own settings, on our interface."""
-
-    interface: str
-    area: str
-    families: tuple[Family, ...]
-    settings: OSPFInterface
-    password: str | None = None
-
-
-class Speaker(msgspec.Struct, frozen=True, kw_only=True):
-    """One daemon's job."""
-
-    name: str
-    asn: int
-    router_id: str
-    neighbours: tuple[Neighbour, ...]
-    ospf: tuple[OspfLink, ...] = ()
-    connected: bool = True  # announce the networks it is on, as routers do and the node has to guard against
-    aggregates: tuple[str, ...] = ()  # announced, and a blackhole for what no more specific route claims
-    learn: bool = False  # announce routes that someone puts into the kernel with `proto static`
-    source: tuple[str, ...] = ()  # own addresses that the kernel uses towards learned routes
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

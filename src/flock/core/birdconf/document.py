@@ -33,7 +33,7 @@ def render_bird_conf(config: NodeConfig, facts: NodeFacts, *, secrets: Mapping[P
 
 def bootstrap_bird_conf(facts: NodeFacts) -> str:
     """What BIRD runs before a NodeConfig is known: it watches interfaces, learns and announces nothing."""
-    return _joined([_header(facts.node, router_id=_derived_router_id(facts.node))])
+    return _joined([_header(facts.node, router_id=derived_router_id(facts.node))])
 
 
 def _joined(parts: Iterable[Lines]) -> str:
@@ -74,10 +74,10 @@ def _router_id(config: NodeConfig, facts: NodeFacts) -> IPv4Address:
         for host in facts.addresses
         if isinstance(host.address.ip, IPv4Address) and reserved(host.address.ip) is None
     ]
-    return min(usable)[1] if usable else _derived_router_id(config.name)
+    return min(usable)[1] if usable else derived_router_id(config.name)
 
 
-def _derived_router_id(name: str) -> IPv4Address:
+def derived_router_id(name: str) -> IPv4Address:
     """Spread over 1.0.0.0 to 223.255.255.255: some routers take only what could be a host's address."""
     return IPv4Address((1 << 24) + fnv1a32(name.encode()) % (223 << 24))
 

@@ -109,7 +109,7 @@ def _bgp_channel(peer: Peer, family: Family, facts: NodeFacts, *, on_host_routes
 def _limit(peer: Peer) -> Lines:
     """A default route is one route.  `block` passes over what is too much: every other action would end the session,
     and with it what this node announces."""
-    return [] if peer.import_ in ("none", "default") else [f"import limit {peer.import_limit} action block;"]
+    return [] if peer.import_ in ("none", "default") else [f"import limit {peer.max_prefixes} action block;"]
 
 
 def _next_hop_address(peer: Peer, facts: NodeFacts) -> Lines:

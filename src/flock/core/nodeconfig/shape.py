@@ -146,7 +146,7 @@ class Peer(_Password, frozen=True, kw_only=True):
         "What is taken from the router: all, none, default (the default route) or a list of prefixes.",
     ] = "default"
     # Two prefixes for each of five thousand nodes.  A router that leaks a table of a million fills no node's kernel.
-    import_limit: Annotated[
+    max_prefixes: Annotated[
         int, v.Integer(1, 10_000_000), "How many routes of each family are taken; further ones are passed over."
     ] = 10_000
 

@@ -1,0 +1,1 @@
+"""What the routers beside flock's nodes are told.  Pure."""
