@@ -1,5 +1,7 @@
 # Every target installs what it needs on a bare Debian 12 and says what it is doing.
 SHELL := /bin/bash
+# What fails ahead of a pipe fails the target.
+.SHELLFLAGS := -o pipefail -c
 PYTHON := .venv/bin/python
 # About half of what tests do is waiting.
 WORKERS := $(shell expr $$(nproc) + 1)
