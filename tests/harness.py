@@ -19,6 +19,7 @@ from flock.core.statefile import Continued
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOCK = ROOT / "build" / "flock"
+HURRIED = ROOT / "tests" / "hurried.py"
 BIN = Path(sys.executable).parent
 _numbers = itertools.count()
 
@@ -77,6 +78,7 @@ class Node:
         self.run_dir = directory / "run"
         self.log = directory / "agent.log"
         self.agent: subprocess.Popen[bytes] | None = None
+        self.hurry: dict[str, float] = {}  # waiting times of its agents that are not everybody's, by module and name
         self._pods: list[str] = []
         for path in (self.manifests, self.state_dir, self.run_dir, directory / "bird"):
             path.mkdir(parents=True, exist_ok=True)
@@ -99,7 +101,10 @@ class Node:
         """With a `kubeconfig`, objects come from that API server instead of the manifests."""
         objects = ("--kubeconfig", str(kubeconfig)) if kubeconfig else ("--manifests", str(self.manifests))
         env = {**os.environ, "FLOCK_FAULT": fault}
-        command = ["nsenter", f"--net=/run/netns/{self.netns}", str(BIN / "flock-agent"), "--node", self.name]
+        program = [str(BIN / "flock-agent")]
+        if self.hurry:
+            program = [sys.executable, str(HURRIED), *(f"{place}={s}" for place, s in self.hurry.items()), "--"]
+        command = ["nsenter", f"--net=/run/netns/{self.netns}", *program, "--node", self.name]
         command += [*objects, "--state-dir", str(self.state_dir)]
         command += ["--run-dir", str(self.run_dir), "--bird-dir", str(self.directory / "bird"), "--http", "", *flags]
         with self.log.open("ab") as log:

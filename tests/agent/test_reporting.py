@@ -17,6 +17,7 @@ TEMPLATE = {
 
 @pytest.fixture
 def cluster(fresh: Node) -> Iterator[Clustered]:
+    fresh.hurry = {"flock.agent.reporting.LOOK_EVERY": 0.2, "flock.agent.reporting.NUMBERS_EVERY": 3.0}
     with clustered(fresh) as cluster:
         yield cluster
 
@@ -74,7 +75,7 @@ def test_a_report_is_not_written_again_and_again(cluster: Clustered) -> None:
         eventually(
             lambda: len(cluster.api.asked("/apis/flock.fritzlab.net", "PATCH")) > writes,
             what="another report",
-            within=12,
+            within=2,
         )
 
 
@@ -127,4 +128,4 @@ def test_a_node_that_nothing_configures_makes_no_object(cluster: Clustered) -> N
     cluster.api.delete("NodeConfig", "n1")
     eventually(lambda: "stays in force" in str(cluster.node.ask("status")["degraded"]), what="the loss to be told")
     with pytest.raises(AssertionError, match="an object"):
-        eventually(lambda: cluster.api.get("NodeConfig", "n1"), what="an object", within=8)
+        eventually(lambda: cluster.api.get("NodeConfig", "n1"), what="an object", within=1)

@@ -19,6 +19,7 @@ CLIENT = "client"
 @pytest.fixture
 def cluster(fresh: Node) -> Iterator[Clustered]:
     """A node that serves, with a pod to ask others from and a policy that closes `app: web`."""
+    fresh.hurry = {"flock.edge.kube.lastknown.RECALL_AFTER": 1.0, "flock.edge.kube.lastknown.SAVE_AFTER": 0.1}
     with clustered(fresh) as cluster:
         cluster.configure(anycast={"allowed": [{"prefixes": ["192.0.3.0/24"]}]})
         cluster.api.put(closed(app="web"), pod(CLIENT))

@@ -1,0 +1,25 @@
+"""`python hurried.py MODULE.NAME=SECONDS … -- FLAGS …`: the agent with other waiting times than everybody's.
+
+For tests of what it does every so often, or after a while: what counts there is the order of things.
+"""
+
+import importlib
+import sys
+
+from flock.agent.main import main
+
+
+def hurry(place: str, seconds: float) -> None:
+    module, _, name = place.rpartition(".")
+    where = importlib.import_module(module)
+    assert isinstance(getattr(where, name), float), f"{place} is no waiting time"
+    setattr(where, name, seconds)
+
+
+if __name__ == "__main__":
+    end = sys.argv.index("--")
+    for setting in sys.argv[1:end]:
+        place, _, seconds = setting.partition("=")
+        hurry(place, float(seconds))
+    sys.argv[:] = ["flock-agent", *sys.argv[end + 1 :]]
+    main()
