@@ -61,8 +61,8 @@ check: lint
 # What is in which: docs/testing.md.
 test test-all: lint test-packages
 	@scripts/need-root "the tests make network namespaces, links and routes in them"
-	@.venv/bin/pytest -n $(WORKERS) --dist loadfile --durations=30 --durations-min=5 \
-	  $(if $(filter test,$@),-m "not slow")
+	@$(if $(filter test-all,$@),FLOCK_THOROUGH=1) .venv/bin/pytest -n $(WORKERS) --dist loadfile \
+	  --durations=30 --durations-min=5 $(if $(filter test,$@),-m "not slow")
 
 e2e: build e2e-packages
 	@scripts/need-root "the cluster's nodes are namespaces with mounts and cgroups of their own"

@@ -6,8 +6,6 @@ For tests of what it does every so often, or after a while: what counts there is
 import importlib
 import sys
 
-from flock.agent.main import main
-
 
 def hurry(place: str, seconds: float) -> None:
     module, _, name = place.rpartition(".")
@@ -19,7 +17,10 @@ def hurry(place: str, seconds: float) -> None:
 if __name__ == "__main__":
     end = sys.argv.index("--")
     for setting in sys.argv[1:end]:
-        place, _, seconds = setting.partition("=")
-        hurry(place, float(seconds))
+        place, _, given = setting.partition("=")
+        hurry(place, float(given))
     sys.argv[:] = ["flock-agent", *sys.argv[end + 1 :]]
+    # Last: others have taken over the waiting times of what they import.
+    from flock.agent.main import main
+
     main()

@@ -18,6 +18,7 @@ EVERYWHERE = {"networks": ["0.0.0.0/0", "::/0"]}
 @pytest.fixture
 def cluster(fresh: Node) -> Iterator[Clustered]:
     """shop/web is there; the test starts the agent."""
+    fresh.hurry = {"flock.edge.kube.lastknown.RECALL_AFTER": 1.0, "flock.edge.kube.lastknown.SAVE_AFTER": 0.1}
     with clustered(fresh) as made:
         made.configure()
         made.api.put(pod("web", labels={"app": "web"}))

@@ -41,7 +41,8 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host(tmp_path: Path, fresh: Node) -> Host:
+    fresh.hurry = {"flock.agent.conflist.RETRY": 0.5, "flock.agent.conflist.SETTLE": 0.1}
     return Host(tmp_path)
 
 
@@ -93,7 +94,7 @@ def test_a_file_that_goes_with_the_executable_stays_gone(fresh: Node, host: Host
     host.file.unlink()
     (host.bin / "flock").unlink()
     with pytest.raises(AssertionError, match="not within"):
-        eventually(host.file.exists, within=3)
+        eventually(host.file.exists, within=1)
     shutil.copy(FLOCK, host.bin / "flock")
     eventually(host.file.exists, what="installed again")
 

@@ -8,6 +8,7 @@ from fault_steps import ADD, DEL, JOURNAL, STORE, STORE_STEPS, armed, await_deat
 from looking import addresses_of, assert_sound, outcome, pod_side, settle, undisturbed
 
 from harness import CniFailure, Node, eventually
+from thoroughness import slowly
 
 
 @pytest.mark.parametrize("step", ADD + JOURNAL + STORE)
@@ -27,10 +28,13 @@ def test_add_survives_the_agents_death(node: Node, bystander: list[str], step: s
     node.cni("CHECK", "a", prevResult=result)
 
 
-def test_an_add_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(node: Node, bystander: list[str]) -> None:
+@pytest.mark.parametrize("steps", [(ADD + JOURNAL)[::3], *slowly(ADD + JOURNAL + STORE)], ids=["some", "all"])
+def test_an_add_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(
+    node: Node, bystander: list[str], steps: list[str]
+) -> None:
     node.namespace("a")
     with undisturbed(node, *bystander):
-        for step in ADD + JOURNAL + STORE:
+        for step in steps:
             node.start(fault=armed(step, "kill"))
             adding = node.cni_start("ADD", "a", wait=0)
             await_death(node)
@@ -62,10 +66,13 @@ def test_del_survives_the_agents_death(node: Node, bystander: list[str], step: s
     assert_sound(node)
 
 
-def test_a_del_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(node: Node, bystander: list[str]) -> None:
+@pytest.mark.parametrize("steps", [(DEL + JOURNAL)[::3], *slowly(DEL + JOURNAL + STORE)], ids=["some", "all"])
+def test_a_del_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(
+    node: Node, bystander: list[str], steps: list[str]
+) -> None:
     node.namespace("a")
     with undisturbed(node, *bystander):
-        for step in DEL + JOURNAL + STORE:
+        for step in steps:
             node.start()
             result = node.cni("ADD", "a")
             node.stop()

@@ -25,6 +25,7 @@ from flock.edge.kernel.threads import Kernel
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.route import Link, Request
 from harness import Node, eventually
+from thoroughness import slowly
 
 RETIRED = "2001:db8:1::/64"
 
@@ -52,9 +53,7 @@ def bird_conf(node: Node) -> Path:
     return node.directory / "bird" / "bird.conf"
 
 
-@pytest.mark.parametrize(
-    "refused", [range(1, 31, 14), pytest.param(range(1, 31, 2), marks=pytest.mark.slow)], ids=["some", "all"]
-)
+@pytest.mark.parametrize("refused", [range(1, 31, 14), *slowly(range(1, 31, 2))], ids=["some", "all"])
 def test_a_look_at_the_kernel_that_fails_withdraws_nothing(retired: Node, refused: range) -> None:
     """Whatever a start is refused: anycast, retired prefixes and BIRD's file survive it."""
     before, text = blackholes(retired), bird_conf(retired).read_text()

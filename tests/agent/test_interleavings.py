@@ -15,6 +15,7 @@ import pytest
 from looking import addresses_of, collect, failure, outcome, settle
 
 from harness import CniFailure, Node
+from thoroughness import slowly
 
 CONTAINERS = [f"c{number:02d}" for number in range(20)]
 UNKNOWN_CONTAINER, DIFFERENCES = 3, 109
@@ -81,7 +82,7 @@ def judge(node: Node, plan: Plan, before: dict[str, Any]) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [20, *slowly(200)])
 def test_random_interleavings(node: Node, rounds: int) -> None:
     seed = int(os.environ.get("FLOCK_SEED", "20260"))
     rng = random.Random(seed)
@@ -104,7 +105,8 @@ def test_random_interleavings(node: Node, rounds: int) -> None:
     assert all(pool["used"] == 0 for pool in node.ask("status")["pools"])
 
 
-def test_a_small_pool_is_never_given_out_twice(node: Node) -> None:
+@pytest.mark.parametrize("rounds", [8, *slowly(25)])
+def test_a_small_pool_is_never_given_out_twice(node: Node, rounds: int) -> None:
     """Invariant 1 where it hurts: twelve containers fight for five IPv4 addresses, and the agent dies among them."""
     spec = {"cidr6": ["2001:db8:1::/64"], "cidr4": ["192.0.2.0/29"]}
     node.write("nodeconfig", {"apiVersion": "flock.fritzlab.net/v1alpha1", "kind": "NodeConfig",
@@ -113,7 +115,7 @@ def test_a_small_pool_is_never_given_out_twice(node: Node) -> None:
     names = CONTAINERS[:12]
     for name in names:
         node.namespace(name)
-    for number in range(25):
+    for number in range(rounds):
         started = [
             (verb, node.cni_start(verb, name, wait=30)) for name in names for verb in [rng.choice(["ADD", "DEL"])]
         ]

@@ -60,6 +60,7 @@ def test_pages_whose_port_is_taken_are_missed_until_it_is_free_and_pods_are_not_
     host, port = WHERE.split(":")
     address = (host, int(port))
     taken = within(f"/run/netns/{fresh.netns}", lambda: socket.create_server(address))
+    fresh.hurry = {"flock.agent.pages.RETRY": 0.2}
     with taken:
         fresh.start("--http", WHERE)
         (complaint,) = eventually(lambda: fresh.ask("status")["degraded"], what="the pages are missed")

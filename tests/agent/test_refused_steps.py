@@ -7,6 +7,7 @@ from fault_steps import ADD, DEL, ERRORS, STORE, armed
 from looking import addresses_of, assert_sound, collect, failure, settle, undisturbed
 
 from harness import CniFailure, Node, run
+from thoroughness import slowly
 
 
 @pytest.mark.parametrize("error", ERRORS)
@@ -37,7 +38,7 @@ def test_a_failed_step_is_an_error_that_leaves_nothing(node: Node, bystander: li
         assert_sound(node)
 
 
-@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EMFILE"])
+@pytest.mark.parametrize("error", ["ENOSPC", *slowly("EIO", "EMFILE")])
 def test_a_failed_step_of_a_flush_fails_the_verb_and_its_repetition_succeeds(
     node: Node, bystander: list[str], error: str
 ) -> None:
@@ -143,7 +144,7 @@ def test_every_refused_netlink_request_is_survived(node: Node, bystander: list[s
             node.stop()
 
 
-@pytest.mark.parametrize("error", ["EMFILE", "ENOMEM", "EACCES"])
+@pytest.mark.parametrize("error", ["EMFILE", *slowly("ENOMEM", "EACCES")])
 def test_every_namespace_that_cannot_be_opened_is_survived(node: Node, bystander: list[str], error: str) -> None:
     node.namespace("a")
     for count in range(3, 8):  # the agent opens its own for each of two threads

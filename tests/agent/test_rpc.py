@@ -20,6 +20,7 @@ from flock.core.errors import FlockError, StoreFailure
 from flock.edge.ondisk import FILE
 from flock.edge.store import Store
 from harness import Node, eventually, run
+from thoroughness import examples
 
 CONF: dict[str, Any] = {"cniVersion": "1.1.0", "name": "flock", "type": "flock"}
 
@@ -122,6 +123,7 @@ def test_a_valid_request_behind_a_long_line_counts_for_nothing(shared: Node) -> 
     assert send(shared, b'{"op":"status","args":"' + b"x" * (9 << 20) + b'"}\n') == b""
 
 
+@pytest.mark.slow
 def test_slow_callers_hold_up_nobody_and_are_cut_off(shared: Node) -> None:
     slow = [connect(shared) for _ in range(100)]
     for connection in slow:
@@ -294,21 +296,21 @@ FRAMES = st.fixed_dictionaries(
 
 
 @given(frame=st.binary(max_size=200))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_fuzzed_bytes_never_harm(shared: Node, frame: bytes) -> None:
     got = send(shared, frame.replace(b"\n", b"") + b"\n")
     assert not got or "error" in json.loads(got)
 
 
 @given(frame=FRAMES)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_fuzzed_requests_never_harm(shared: Node, frame: dict[str, Any]) -> None:
     got = json.loads(send(shared, json.dumps(frame).encode() + b"\n"))
     assert got.get("error", {}).get("code") != 100, got
 
 
 @given(conf=CONFIGS, op=st.sampled_from(["ADD", "DEL", "CHECK", "STATUS"]))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_fuzzed_configurations_never_harm(shared: Node, conf: dict[str, Any], op: str) -> None:
     frame = request(op, conf, container_id="fuzz", netns="/dev/null", ifname="eth0")
     got = shared.rpc(frame)
@@ -320,7 +322,7 @@ def test_fuzzed_configurations_never_harm(shared: Node, conf: dict[str, Any], op
     st.text(max_size=30)
     | st.sampled_from(["true", "2001:db8:1::5", "192.0.2.0/24,,", "0.0.0.0/0", "::", "namespace,app"]),
 ))  # fmt: skip
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_fuzzed_annotations_never_harm(shared: Node, values: dict[str, str]) -> None:
     annotations = {f"flock.fritzlab.net/{key}": value for key, value in values.items()}
     conf = {**CONF, "runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}}
@@ -329,7 +331,7 @@ def test_fuzzed_annotations_never_harm(shared: Node, values: dict[str, str]) -> 
 
 
 @given(raw=st.binary(max_size=300) | JSON.map(lambda value: json.dumps(value).encode()))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_fuzzed_state_files_are_refused_and_left_alone(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     load(tmp_path_factory.mktemp("state"), raw)
 
@@ -340,7 +342,7 @@ ENTRY = {"container_id": "a", "namespace": "d", "pod_name": "p", "owner_uid": ""
 
 @given(changes=st.dictionaries(st.sampled_from([*ENTRY, "anycast", "addresses", "netns", "mtu", "extra"]), JSON),
        more=st.dictionaries(st.sampled_from(["version", "node", "released", "allocations"]), JSON))  # fmt: skip
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_state_files_with_fuzzed_fields_are_loaded_or_refused(
     tmp_path_factory: pytest.TempPathFactory, changes: dict[str, Any], more: dict[str, Any]
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_torn_temporary_file_is_ignored(node: Node) -> None:
 def test_a_broken_state_file_is_waited_for_and_left_as_it_is(node: Node, content: str) -> None:
     result = node.pod("a")
     node.kill()
+    node.hurry = {"flock.agent.desk.PATIENCE": 0.5}
     path = node.state_dir / "allocations.json"
     good = path.read_bytes()
     path.write_text(content)

@@ -18,6 +18,7 @@ from looking import OWN, addresses_of, failure, flockctl, sysctl, undisturbed
 
 from apiserver import nested
 from harness import NODE_CONFIG, Node, eventually, run
+from thoroughness import slowly
 
 RETIRED, PREFIX = "2001:db8:1::/64", "2001:db8:2::/64"
 GRANT = {"allowed": [{"prefixes": ["2001:db8:53::/64"]}]}
@@ -69,6 +70,7 @@ def switches(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def earlier(switches: Path, fresh: Node) -> Iterator[Earlier]:
+    fresh.hurry = {"flock.agent.desk.PATIENCE": 0.5}
     with clustered(fresh) as cluster:
         yield Earlier(cluster, switches)
 
@@ -176,13 +178,11 @@ STEPS: dict[str, tuple[Failing, str]] = {
     "the kernel refuses the first look": (look_refused, "first look at the kernel is not over yet: [Errno 5]"),
     "switches are read-only": (switches_read_only, "Read-only file system"),
 }
-BY_COUNT = {nothing_undone, look_refused}  # end when they were met so often, a second apart
+BY_COUNT = ["a pod cannot be undone", "the kernel refuses the first look"]  # end when met so often, a second apart
 BEFORE_DEL = {store_unreadable, state_directory_away, nothing_undone}  # who has what is not certain yet
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if STEPS[n][0] in BY_COUNT else []) for n in STEPS]
-)
+@pytest.mark.parametrize("name", [*(n for n in STEPS if n not in BY_COUNT), *slowly(*BY_COUNT)])
 def test_a_step_that_fails_for_a_while_breaks_nothing_says_why_and_is_taken_when_it_can_be(
     earlier: Earlier, name: str
 ) -> None:

@@ -16,6 +16,7 @@ from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_
 from flock.core.errors import FieldError
 from flock.core.facts import HostAddress, NodeFacts
 from flock.core.nodeconfig import NodeConfig, parse_node_config
+from thoroughness import examples
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.yaml"))
@@ -253,7 +254,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     return spec
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     specs(),
     st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='"'), min_size=1, max_size=80),

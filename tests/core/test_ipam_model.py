@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from flock.core.errors import AddressInUse, PoolExhausted
 from flock.core.pools import Address, Network
+from thoroughness import examples
 
 POOLS4 = v4("192.0.2.0/29", "192.0.2.8/30", "192.0.2.4/30")  # the last is part of the first
 POOLS6 = v6("2001:db8:2::/125", "2001:db8:2::4/126")
@@ -153,7 +154,7 @@ class AgainstModel(RuleBasedStateMachine):
 
 
 TestAgainstModel = AgainstModel.TestCase
-TestAgainstModel.settings = settings(max_examples=250, stateful_step_count=40, database=None)
+TestAgainstModel.settings = settings(max_examples=examples(250), stateful_step_count=40, database=None)
 
 
 def test_the_model_s_pools_are_what_they_seem() -> None:

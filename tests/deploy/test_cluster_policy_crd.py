@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 import crds
 from crd.clusterpolicy import cluster_policy
+from thoroughness import examples
 
 SCHEMA = cluster_policy()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 SELECTOR = {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "env", "operator": "In", "values": ["prod"]}]}
@@ -92,7 +93,7 @@ def test_both_agree_whatever_a_field_is_given(path: tuple[Any, ...]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_both_agree_on_what_is_nearly_right(data: st.DataObject) -> None:
     spec = FULL
     for _ in range(data.draw(st.sampled_from((1, 1, 1, 2, 3)))):

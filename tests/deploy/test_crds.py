@@ -24,6 +24,7 @@ from structural import complaints, stored  # noqa: E402
 import crds  # noqa: E402
 from crd.definitions import definitions  # noqa: E402
 from crd.patterns import IPV4, IPV6, between, duration, whole  # noqa: E402
+from thoroughness import examples, slowly  # noqa: E402
 
 SCHEMA = definitions()["nodeconfigs.yaml"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
@@ -100,7 +101,15 @@ def test_a_full_configuration_passes_both() -> None:
     assert list(complaints(SCHEMA, node_config(FULL))) == []
 
 
-@pytest.mark.parametrize("path", list(paths(FULL)), ids=lambda path: ".".join(map(str, path)))
+def dotted(path: tuple[Any, ...]) -> str:
+    return ".".join(map(str, path))
+
+
+FIELDS = list(paths(FULL))
+SOME = FIELDS[::5]
+
+
+@pytest.mark.parametrize("path", [*SOME, *slowly(*(p for p in FIELDS if p not in SOME))], ids=dotted)
 def test_both_agree_whatever_a_field_is_given(path: tuple[Any, ...]) -> None:
     for value in (*SCALARS, *CONTAINERS):
         compare(put(FULL, path, value))
@@ -108,7 +117,7 @@ def test_both_agree_whatever_a_field_is_given(path: tuple[Any, ...]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_both_agree_on_what_is_nearly_right(data: st.DataObject) -> None:
     """In one field, or in several: what one of them breaks, another may hide."""
     spec = FULL

@@ -14,11 +14,12 @@ from store_parts import armed, begun, containers, entry, in_file, journal, opene
 from flock.core.errors import StoreFailure
 from flock.edge import journal as journal_module
 from flock.edge.store import Store
+from thoroughness import examples, slowly
 
 # --- killed ---
 
 
-@pytest.mark.parametrize("start", ["anew", "on a file"])
+@pytest.mark.parametrize("start", ["on a file", *slowly("anew")])
 @pytest.mark.parametrize("point", STEPS)
 def test_a_kill_at_any_step_loses_nothing_that_was_answered_and_brings_nothing_back(
     tmp_path: Path, point: str, start: str
@@ -89,7 +90,7 @@ class Life:
         self.store.load()
 
 
-@settings(max_examples=150, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(deeds=DEEDS)
 def test_whatever_fails_in_whatever_order_what_was_answered_is_found(
     tmp_path_factory: pytest.TempPathFactory, deeds: list[tuple[str, str, list[tuple[str, str]]]]

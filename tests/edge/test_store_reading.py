@@ -15,6 +15,7 @@ from flock.core.errors import Code, StoreFailure
 from flock.core.model import Released
 from flock.core.naming import host_interface
 from looping import looped
+from thoroughness import examples
 
 ORIGINAL_KEYS = ["container_id", "namespace", "pod_name", "owner_uid"]
 ORIGINAL_KEYS += ["ip6", "ip4", "anycast", "addresses", "state", "allocated_at"]
@@ -226,7 +227,7 @@ MANGLED_BYTES = st.tuples(st.integers(0, len(ORIGINAL)), st.integers(0, len(ORIG
 )
 
 
-@settings(max_examples=400, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(400), database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=60) | MANGLED_ENTRY | MANGLED_TOP | MANGLED_BYTES)
 def test_any_content_is_read_or_refused_and_what_is_read_can_be_written(tmp_path: Path, content: bytes) -> None:
     state_file(tmp_path).write_bytes(content)

@@ -10,6 +10,7 @@ from fabric_parts import MakeLab, Origin, new_name, node_configs, patient, remov
 from flock.lab.fabric import Lab
 from flock.lab.speaker import Kind
 from showing import on_failure
+from thoroughness import slowly
 
 
 def _show(request: pytest.FixtureRequest, lab: Lab) -> None:
@@ -58,13 +59,13 @@ def lab(shared: Any, request: pytest.FixtureRequest) -> Iterator[Lab]:
     yield from _borrowed(shared, "bird", request)
 
 
-@pytest.fixture(params=["bird", "frr", "gobgp"])
+@pytest.fixture(params=["bird", *slowly("frr", "gobgp")])
 def fabric(shared: Any, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """The same with each kind of router."""
+    """The same with each kind of router.  `tests/lab` brings each of them up in `make test` too."""
     yield from _borrowed(shared, request.param, request)
 
 
-@pytest.fixture(params=["bird", "frr"])
+@pytest.fixture(params=["bird", *slowly("frr")])
 def forwarding(shared: Any, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """Those whose routers forward and know BFD."""
     yield from _borrowed(shared, request.param, request)

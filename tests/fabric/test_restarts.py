@@ -33,6 +33,7 @@ from fabric_parts import (
 
 from flock.lab.fabric import Lab
 from flock.lab.router_bird import ROLE as BIRD
+from thoroughness import slowly
 
 ANYCAST = {f"{OWN}/anycast": BOTH}
 EVERYTHING = AGGREGATES["n1"] | {host_prefix(V6), host_prefix(V4)}
@@ -40,7 +41,7 @@ EVERYTHING = AGGREGATES["n1"] | {host_prefix(V6), host_prefix(V4)}
 BY_BFD = 4.0
 
 
-@pytest.fixture(scope="module", params=["bird", "frr"])
+@pytest.fixture(scope="module", params=["bird", *slowly("frr")])
 def without_bfd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One node whose sessions have graceful restart and no BFD, with a pod that answers an anycast address."""
     name, directory = new_name(), tmp_path_factory.mktemp("configs")

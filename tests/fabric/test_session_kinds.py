@@ -26,6 +26,7 @@ from fabric_parts import (
 
 from flock.lab.fabric import Lab
 from flock.lab.reach import ping
+from thoroughness import slowly
 
 ANYCAST = {f"{OWN}/anycast": BOTH}
 
@@ -41,7 +42,7 @@ def learned(lab: Lab, node: str, address: str) -> bool:
     return "Type: BGP" in node_birdc(lab, node, f"show route {host_prefix(address)} all")
 
 
-@pytest.mark.parametrize("router", ["bird", "frr", "gobgp"])
+@pytest.mark.parametrize("router", ["bird", *slowly("frr", "gobgp")])
 def test_a_link_local_peer_learns_both_families_with_a_global_next_hop(
     make_lab: MakeLab, tmp_path: Path, router: str
 ) -> None:
@@ -61,7 +62,7 @@ def test_a_link_local_peer_learns_both_families_with_a_global_next_hop(
             becomes(lambda t=target: all(p.reached for p in ping(lab, "client", t)), True)
 
 
-@pytest.mark.parametrize("router", ["bird", "frr"])
+@pytest.mark.parametrize("router", ["bird", *slowly("frr")])
 def test_two_nodes_that_learn_everything_both_announce_and_serve_a_shared_address(
     make_lab: MakeLab, serve: Serve, tmp_path: Path, router: str
 ) -> None:
@@ -113,6 +114,7 @@ def ospf_config(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.slow
 def test_ospf_carries_aggregates_and_announced_addresses_as_they_come_and_go(make_lab: MakeLab, tmp_path: Path) -> None:
     """Both daemons at once: OSPF takes its time."""
     directory = write_configs(tmp_path / "configs", map(ospf_config, node_configs()))

@@ -29,6 +29,7 @@ from fabric_parts import (
 
 from flock.lab.fabric import Lab
 from flock.lab.reach import ping
+from thoroughness import slowly
 
 ANYCAST = {host_prefix(V6), host_prefix(V4)}
 OUTSIDE = ("2001:db8:54::7", "192.0.2.207")
@@ -82,7 +83,7 @@ def test_an_address_outside_the_aggregates_is_reachable(forwarding: Lab) -> None
     assert forwarding.pods.get("fixed").addresses == OUTSIDE
 
 
-@pytest.mark.parametrize("router", ["bird", "frr", "gobgp"])
+@pytest.mark.parametrize("router", ["bird", *slowly("frr", "gobgp")])
 def test_a_wrong_password_is_refused_and_seen_and_no_password_is_ever_logged(
     make_lab: MakeLab, tmp_path: Path, router: str
 ) -> None:

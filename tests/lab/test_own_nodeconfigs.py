@@ -50,6 +50,7 @@ def test_password_ttl_security_ipv4_and_link_local_sessions_find_their_routers(
     assert wait_until(lambda: {"10.1.0.0/24", "fd00:1::/64"} <= set(lab.router("r2").routes()), timeout=SETTLE)
 
 
+@pytest.mark.slow
 def test_ospf_with_bfd_and_authentication_finds_its_routers(make_lab: MakeLab, directory: Path, tmp_path: Path) -> None:
     """Both daemons at once: OSPF takes its time."""
     secret = tmp_path / "secret"

@@ -11,6 +11,7 @@ from flock.core.policy.explain import Party, evaluate
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.podfacts import LocalPod
 from flock.edge.nft import observe
+from thoroughness import slowly
 
 PORTS = (80, 81, 90)
 PODS = (1, 2, 3)
@@ -72,7 +73,7 @@ def commit(ground: Playground, made: PolicyIndex) -> None:
 
 
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [1, *slowly(0)])
 def test_random_policies_fare_in_the_kernel_as_they_are_explained(
     ground: Playground, direction: str, seed: int
 ) -> None:

@@ -17,12 +17,13 @@ from flock.core.policy.index import PolicyIndex
 from flock.core.policy.judging import Party, evaluate
 from flock.core.policy.podfacts import LocalPod
 from flock.core.policy.vouching import Vouching
+from thoroughness import slowly
 
 STATES = 3  # of one world: as made, and after changes
 PROBES = 200  # of one state
 
 
-@pytest.mark.parametrize("worlds", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("worlds", [20, *slowly(200)])
 def test_random_packets_are_judged_as_the_api_says(worlds: int) -> None:
     cells = denied = 0
     for seed in range(worlds):

@@ -12,12 +12,14 @@ from inhabiting import cell, inhabit, own_addresses, packet, subject
 from realcluster import RealCluster
 from worlds import NAMESPACE_LABELS, NAMESPACES, PORTS, labels, policy
 
+from thoroughness import slowly
+
 PODS = 10
 ROUNDS = 12
 CELLS = 120  # of one round
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [2, *slowly(1)])
 def test_random_packets_fare_in_the_kernel_as_the_api_says(nodes: int, tmp_path: Path) -> None:
     random = Random(nodes)
     cells = denied = 0

@@ -13,6 +13,7 @@ from hammer import Tap
 from siege import NODE_CONFIG, Heard, add, besieging, start_under_fire, survives_kills
 
 from harness import Node
+from thoroughness import slowly
 
 PODS = 60
 AT_ONCE = 10  # ADDs under way
@@ -50,7 +51,7 @@ SPEAKS = cluster_policy(
 )
 
 
-@pytest.fixture(params=["Admin", "Baseline"])
+@pytest.fixture(params=["Admin", *slowly("Baseline")])
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
     """With a stranger outside the locked namespace."""
     with Node(tmp_path, config=NODE_CONFIG) as node:

@@ -19,6 +19,7 @@ from flock.core.policy.index import PolicyIndex
 from flock.core.policy.judging import Explanation, Party, evaluate
 from flock.core.policy.podfacts import LocalPod
 from flock.core.policy.vouching import Vouching
+from thoroughness import slowly
 
 STATES, PACKETS = 3, 120  # of a world, of a state
 # Of a pod whose object nobody has seen, a port name means nothing.
@@ -26,7 +27,7 @@ OURS = replace(RIGHT, unknown_port_names_might_match=False)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("worlds", [28, pytest.param(280, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("worlds", [28, *slowly(280)])
 def test_random_packets_are_judged_as_the_facts_say(worlds: int) -> None:
     cells = denied = decided = 0
     for seed in range(worlds):

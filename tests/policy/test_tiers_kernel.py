@@ -13,12 +13,14 @@ from tiers_matching import Node, Packet, Pod
 from tiers_worlds import NAMES, NODE_LABELS, cluster_policy
 from worlds import NAMESPACE_LABELS, NAMESPACES, PORTS, labels, policy
 
+from thoroughness import slowly
+
 ROUNDS = 13
 CELLS = 120  # of one round
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [1, *slowly(2)])
 def test_random_packets_fare_in_the_kernel_as_the_facts_say(nodes: int, tmp_path: Path) -> None:
     random = Random(10 + nodes)
     cells = denied = 0

@@ -15,6 +15,7 @@ from flock.core.policy.index import PolicyIndex
 from flock.core.policy.podfacts import Local, LocalPod, PodFacts, Ports
 from flock.core.policy.reading import PeerSelector
 from flock.core.selectors import LabelSelector
+from thoroughness import examples
 
 # Few of everything, so that what happens concerns what happened before.
 NAMESPACES, NAMES, INTERFACES, UIDS = ("x", "y"), ("a", "b"), ("flock1", "flock2"), ("", "1", "2")
@@ -235,7 +236,7 @@ class Cluster(RuleBasedStateMachine):
             self.world.commit()
 
 
-Cluster.TestCase.settings = settings(max_examples=50, stateful_step_count=30)
+Cluster.TestCase.settings = settings(max_examples=examples(50), stateful_step_count=30)
 TestIncrementalEqualsFromScratch = Cluster.TestCase
 
 

@@ -1,0 +1,18 @@
+"""How much is tried: `make test` keeps a representative of each promise, `make test-all` runs everything."""
+
+import os
+from typing import Any
+
+import pytest
+
+THOROUGH = os.environ.get("FLOCK_THOROUGH") == "1"  # as `make test-all` says
+
+
+def slowly(*values: Any) -> list[Any]:
+    """Parameters for `make test-all` alone: `["bird", *slowly("frr", "gobgp")]`."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+def examples(number: int) -> int:
+    """Of those that Hypothesis makes up, a fifth."""
+    return number if THOROUGH else number // 5
