@@ -77,7 +77,12 @@ def _listed(kind: str, *keys: str) -> Schema:
 
 
 _KEYED = {s.Peer: _listed("map", "address"), s.OSPFInterface: _listed("map", "name")}
-_ITEMS = {s.Peer: "One router to speak BGP with.", s.OSPFInterface: "One interface of the area.", s.Grant: "A grant."}
+_ITEMS = {
+    s.Peer: "One router to speak BGP with.",
+    s.OSPFInterface: "One interface of the area.",
+    s.Grant: "A grant.",
+    s.ServiceGrant: "A grant.",
+}
 
 
 # --- values -------------------------------------------------------------------------------------------------

@@ -61,6 +61,14 @@ spec:
     - {prefixes: ["2001:db8:54::/64"]}
   addresses:
     allowed: []
+  services:
+    allowed:
+    - prefixes: ["203.0.113.128/25"]
+      namespaceSelector: {matchLabels: {lb: "yes"}}
+      serviceSelector: {matchLabels: {public: "yes"}}
+    communities: ["64601:300"]
+    class: example.com/lb
+    exclude: true
   limits: {claimsPerNamespace: 512, poolPercentPerNamespace: 50}
 """
 

@@ -87,6 +87,24 @@ FULL: dict[str, Any] = {
             },
         ],
     },
+    "services": {
+        "allowed": [
+            {
+                "prefixes": ["203.0.113.0/25", "2001:db8:5e::/64"],
+                "namespaceSelector": {
+                    "matchLabels": {"lb": "yes"},
+                    "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["lab"]}],
+                },
+                "serviceSelector": {
+                    "matchLabels": {"public": "yes"},
+                    "matchExpressions": [{"key": "tier", "operator": "In", "values": ["front"]}],
+                },
+            }
+        ],
+        "communities": ["64601:300"],
+        "class": "example.com/lb",
+        "exclude": False,
+    },
     "addresses": {
         "allowed": [
             {

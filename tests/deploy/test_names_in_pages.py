@@ -148,13 +148,13 @@ def test_targets_that_pages_speak_of_are_in_the_makefile() -> None:
 @pytest.mark.parametrize("path", [*PAGES, *SOURCES, *BESIDE], ids=named)
 def test_names_under_our_prefix_are_annotations_or_labels_we_know(path: Path) -> None:
     known = {name.partition("/")[2] for name in ANNOTATIONS} | LABELS
-    found = set(re.findall(rf"{re.escape(PREFIX)}/([\w-]*\w)", text(path))) - {"v1alpha1"}
+    found = set(re.findall(rf"{re.escape(PREFIX)}/([\w-]*\w)", text(path))) - {"v1alpha1", "bgp"}
     assert found <= known
 
 
 def test_only_one_module_makes_names_of_annotations() -> None:
-    """A label, and versions of our API, are made of the prefix too."""
-    makes = re.compile(r'\{PREFIX\}/(?!v1alpha1|created-by)|"flock\.fritzlab\.net/')
+    """A label, a class of Services and versions of our API are made of the prefix too."""
+    makes = re.compile(r'\{PREFIX\}/(?!v1alpha1|created-by|bgp)|"flock\.fritzlab\.net/')
     assert [str(path) for path in SOURCES if path.suffix == ".py" and makes.search(text(path))] == [
         "src/flock/core/annotations.py",
         "src/flock/core/podrequest.py",

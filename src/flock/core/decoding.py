@@ -14,7 +14,21 @@ import msgspec
 
 from flock.core.annotations import own_annotations
 from flock.core.errors import Code, FlockError
-from flock.core.model import Container, ContainerPort, Metadata, Namespace, Node, NodeStatus, Pod, PodSpec, PodStatus
+from flock.core.model import (
+    SERVICE_NAME,
+    Container,
+    ContainerPort,
+    Endpoint,
+    EndpointSlice,
+    Metadata,
+    Namespace,
+    Node,
+    NodeStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Service,
+)
 from flock.core.nesting import shallow
 
 T = TypeVar("T")
@@ -122,6 +136,29 @@ def decode_cluster_node(raw: bytes) -> Node:
         Metadata(name=node.metadata.name, labels=node.metadata.labels),
         status=NodeStatus(addresses=node.status.addresses),
     )
+
+
+def decode_service(raw: bytes) -> Service | None:
+    """None for one of another type: an API server that cannot select by type tells those as well."""
+    service = decode(raw, Service)
+    given = service.metadata
+    metadata = Metadata(
+        name=given.name,
+        namespace=sys.intern(given.namespace),
+        uid=given.uid,
+        labels=given.labels,
+        deletion_timestamp=given.deletion_timestamp,
+    )
+    return msgspec.structs.replace(service, metadata=metadata) if service.balances else None
+
+
+def decode_slice(raw: bytes) -> EndpointSlice:
+    """On which nodes endpoints are of use, and how; not which, nor what else changes about them."""
+    found = decode(raw, EndpointSlice)
+    useful = (Endpoint(e.conditions, sys.intern(e.node)) for e in found.endpoints or () if e.ready or e.serves)
+    labels = {SERVICE_NAME: found.service[1]} if found.service[1] else None
+    metadata = Metadata(found.metadata.name, sys.intern(found.metadata.namespace), labels=labels)
+    return EndpointSlice(metadata, sys.intern(found.address_type), tuple(dict.fromkeys(useful)) or None)
 
 
 def decode_config(raw: bytes) -> Mapping[str, Any]:

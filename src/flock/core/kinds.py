@@ -18,8 +18,10 @@ from flock.core.decoding import (
     decode_node,
     decode_pod,
     decode_policy,
+    decode_service,
+    decode_slice,
 )
-from flock.core.model import PREFIX, Metadata, Namespace, Node, Pod
+from flock.core.model import PREFIX, EndpointSlice, Metadata, Namespace, Node, Pod, Service
 
 T = TypeVar("T")
 Key = tuple[str, str]  # namespace, empty for what has none, and name
@@ -61,11 +63,14 @@ class Kind(Generic[T]):
     of: str = ""
     namespaced: bool
     selector: str = ""  # of fields, by the node's name: what else there is concerns other nodes
-    decode: Callable[[bytes], T]  # the server's JSON, trimmed to what is read
+    selectable: str = ""  # another such, which not every API server knows; without it, `decode` drops the rest
+    older: str = ""  # the version of servers that do not know `api_version`
+    decode: Callable[[bytes], T | None]  # the server's JSON, trimmed to what is read; None: it is none of ours
     shape: type[Any] | None = Envelope  # how a manifest's object is read; None: this kind is not for manifests
     judged: bool = False  # handed on even if refused: its reader decides what that means for pods
     remembered: bool = True  # on disk, for a start without the API server
     partial: bool = False  # followed only as far as somebody needs it, extent by extent
+    pods_wait: bool = True  # until what is needed of it has been listed
     optional: bool = False  # an API server that does not know the kind is as good as one that has none of it
 
     @property
@@ -77,9 +82,9 @@ class Kind(Generic[T]):
         """Of all objects of the kind, at the API server."""
         return self.path_in("")
 
-    def path_in(self, namespace: str) -> str:
-        where = f"namespaces/{namespace}/" if namespace else ""
-        return f"/{'apis' if '/' in self.api_version else 'api'}/{self.api_version}/{where}{self.plural}"
+    def path_in(self, namespace: str, *, version: str = "") -> str:
+        where, version = f"namespaces/{namespace}/" if namespace else "", version or self.api_version
+        return f"/{'apis' if '/' in version else 'api'}/{version}/{where}{self.plural}"
 
     @property
     def is_of_one_node(self) -> bool:
@@ -127,6 +132,29 @@ CLUSTER_PODS = Kind[Pod](
 CLUSTER_NODES = Kind[Node](
     "ClusterNode", "v1", "nodes", of="Node", namespaced=False, decode=decode_cluster_node, shape=Node, partial=True
 )
+# Followed only where the configuration announces Services, and of those.
+SERVICES = Kind[Service](
+    "Service",
+    "v1",
+    "services",
+    namespaced=True,
+    selectable="spec.type=LoadBalancer",
+    decode=decode_service,
+    shape=Service,
+    partial=True,
+    pods_wait=False,
+)
+ENDPOINT_SLICES = Kind[EndpointSlice](
+    "EndpointSlice",
+    "discovery.k8s.io/v1",
+    "endpointslices",
+    namespaced=True,
+    older="discovery.k8s.io/v1beta1",
+    decode=decode_slice,
+    shape=EndpointSlice,
+    partial=True,
+    pods_wait=False,
+)
 
 KINDS: tuple[Kind[Any], ...] = (
     PODS,
@@ -138,4 +166,6 @@ KINDS: tuple[Kind[Any], ...] = (
     CLUSTER_POLICIES,
     CLUSTER_PODS,
     CLUSTER_NODES,
+    SERVICES,
+    ENDPOINT_SLICES,
 )

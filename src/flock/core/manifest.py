@@ -20,7 +20,7 @@ import yaml
 
 from flock.core.decoding import Unreadable
 from flock.core.kinds import KINDS, Envelope, Kind, Raw
-from flock.core.model import REFUSED, Namespace, Node, Pod
+from flock.core.model import REFUSED, EndpointSlice, Namespace, Node, Pod, Service
 
 try:
     from yaml import CSafeLoader as SafeLoader
@@ -35,7 +35,7 @@ DEFAULT_NAMESPACE = "default"
 CALLED = {kind.name: kind.kind for kind in KINDS}  # by whoever writes manifests
 TIMESTAMP, INT, FLOAT, STR = (f"tag:yaml.org,2002:{name}" for name in ("timestamp", "int", "float", "str"))
 
-Object = Pod | Namespace | Node | Raw
+Object = Pod | Namespace | Node | Service | EndpointSlice | Raw
 
 
 class ObjectKey(NamedTuple):
@@ -213,7 +213,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _object(item: Raw, kind: Kind[Any]) -> Object:
-    if item.get("apiVersion") != kind.api_version:
+    if item.get("apiVersion") not in (kind.api_version, kind.older or kind.api_version):
         raise Refused(f"apiVersion must be {kind.api_version} - at `$.apiVersion`")
     # A key without a value ("status:" with all below commented out) is the same as no key, to kubectl too.
     item = {field: value for field, value in item.items() if value is not None}

@@ -14,6 +14,8 @@ PREFIX = "flock.fritzlab.net"
 NO_MAP: Mapping[str, str] = {}
 REFUSED = "refused"  # a key no API has, in a NetworkPolicy whose reader could not take it: why.  The rest is as it came
 
+EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"  # a label of Nodes, whatever its value
+
 State = Literal["pending", "committed"]
 
 
@@ -155,6 +157,90 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return not uid or not self.metadata.uid or self.metadata.uid == uid
 
 
+class ServiceSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    type: str = ""
+    external_traffic_policy: str | None = None
+    health_check_node_port: int | None = None
+    load_balancer_class: str | None = None
+
+
+class Ingress(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    ip: str | None = None
+    ip_mode: str | None = None
+
+
+class LoadBalancer(msgspec.Struct, frozen=True, gc=False):
+    ingress: tuple[Ingress, ...] | None = None
+
+
+class ServiceStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    load_balancer: LoadBalancer | None = None
+
+
+class Service(msgspec.Struct, frozen=True, gc=False):
+    metadata: Metadata
+    spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus = ServiceStatus()
+
+    @property
+    def balances(self) -> bool:
+        return self.spec.type == "LoadBalancer"
+
+    @property
+    def is_local(self) -> bool:
+        """Only nodes with an endpoint deliver."""
+        return self.spec.external_traffic_policy == "Local"
+
+    @property
+    def ingress(self) -> tuple[Ingress, ...]:
+        return (self.status.load_balancer.ingress or ()) if self.status.load_balancer else ()
+
+
+class EndpointConditions(msgspec.Struct, frozen=True, gc=False):
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+HOSTNAME = "kubernetes.io/hostname"  # in an endpoint's topology
+
+
+class Endpoint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    conditions: EndpointConditions | None = None
+    node_name: str | None = None
+    topology: dict[str, str] | None = None  # before v1
+
+    @property
+    def node(self) -> str:
+        return self.node_name or (self.topology or NO_MAP).get(HOSTNAME, "")
+
+    @property
+    def ready(self) -> bool:
+        """New connections are for it: null means so, for whoever does not know."""
+        given = self.conditions or EndpointConditions()
+        return given.ready is not False and not given.terminating
+
+    @property
+    def serves(self) -> bool:
+        """The same, or it answers while it terminates: where nothing else is left, kube-proxy leads there."""
+        given = self.conditions or EndpointConditions()
+        serving = given.ready is not False if given.serving is None else given.serving
+        return given.ready is not False or (bool(given.terminating) and serving)
+
+
+SERVICE_NAME = "kubernetes.io/service-name"  # a label: whose endpoints these are
+
+
+class EndpointSlice(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    metadata: Metadata
+    address_type: str = ""
+    endpoints: tuple[Endpoint, ...] | None = None
+
+    @property
+    def service(self) -> tuple[str, str]:
+        return (self.metadata.namespace, (self.metadata.labels or NO_MAP).get(SERVICE_NAME, ""))
+
+
 class Namespace(msgspec.Struct, frozen=True):
     metadata: Metadata
 
@@ -187,6 +273,11 @@ class Node(msgspec.Struct, frozen=True):
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    @property
+    def excluded(self) -> bool:
+        """From what load balancers lead to."""
+        return EXCLUDED in (self.metadata.labels or NO_MAP)
 
     @property
     def cordoned(self) -> bool:

@@ -8,6 +8,8 @@ from ipaddress import IPv6Address
 PROTO_POD = 133  # host routes to pods: covered by the node's aggregates, never announced one by one
 PROTO_ANNOUNCE = 134  # what BIRD may learn and announce
 
+SERVICE_TABLE = 0xF10C  # 61708: where addresses of Services are announced from; no rule leads there
+
 # Below 32, the metric BIRD gives its own kernel routes: a route to a pod on this node always wins over one
 # that leads to the same address elsewhere.
 ROUTE_METRIC = 20

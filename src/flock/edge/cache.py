@@ -107,8 +107,8 @@ class Cache:
 
     @property
     def complete(self) -> bool:
-        """True while all that is needed has been listed: also what was not needed from the start."""
-        return self.synced and not any(self.lacking(kind) for kind in self.kinds if kind.partial)
+        """True while all that pods wait for has been listed: also what was not needed from the start."""
+        return self.synced and not any(self.lacking(kind) for kind in self.kinds if kind.partial and kind.pods_wait)
 
     @property
     def troubles(self) -> tuple[Problem, ...]:

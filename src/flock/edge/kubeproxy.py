@@ -21,12 +21,12 @@ from pathlib import Path
 import msgspec
 
 from flock.core.facts import Network
+from flock.core.services import IPVS_LINK
 from flock.edge.netlink import wire as w
 from flock.edge.nft import batch as b
 from flock.edge.nft.socket import NftSocket
 
 OURS = "flock"  # how the names of pods' interfaces begin
-IPVS_LINK = "kube-ipvs0"
 PROC_NET = Path("/proc/net")
 TABLES = {"ip nat": 4, "ip6 nat": 6, "ip kube-proxy": 4, "ip6 kube-proxy": 6}
 OF_A_SERVICE = ("KUBE-SVC-", "service-")

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, ip_network
 from flock.core.birdconf.sessions import beside, needs_next_hop_tables, render_bfd, render_bgp, render_ospf
 from flock.core.birdconf.text import Lines, block, channel, prefix_set
 from flock.core.facts import Network, NodeFacts
-from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD, fnv1a32
+from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD, SERVICE_TABLE, fnv1a32
 from flock.core.nodeconfig import Family, NodeConfig, PasswordSource
 from flock.core.reserved import reserved
 
@@ -22,6 +22,7 @@ def render_bird_conf(config: NodeConfig, facts: NodeFacts, *, secrets: Mapping[P
         _recovery(config),
         _functions(config, facts),
         *(_kernel(family, learn_all=resolves) for family in FAMILIES),
+        *(_services(family) for family in FAMILIES if config.services.allowed),
     ]
     if config.bgp or config.ospf:
         parts += [_aggregates("ipv6", config.cidr6), _aggregates("ipv4", config.cidr4)]
@@ -128,6 +129,29 @@ def _kernel(family: Family, *, learn_all: bool) -> Lines:
             ),
         ],
     )
+
+
+def _services(family: Family) -> Lines:
+    """Addresses of Services, from a kernel table that nobody is led to; installed nowhere."""
+    learned = [f"if krt_source = {PROTO_ANNOUNCE} then {{ preference = 200; accept; }}", "reject;"]
+    own = f"services{family[-1]}"
+    return [
+        "# Addresses of Services are announced from a table of their own.",
+        f"{family} table {own};",
+        *block(
+            f"protocol kernel services_{family}",
+            [
+                "learn;",
+                f"kernel table {SERVICE_TABLE};",
+                "scan time 10;",
+                *channel(family, [f"table {own};", *channel("import filter", learned), "export none;"]),
+            ],
+        ),
+        *block(
+            f"protocol pipe pipe_services_{family}",
+            [f"table master{family[-1]};", f"peer table {own};", "import all;", "export none;"],
+        ),
+    ]
 
 
 def _aggregates(family: Family, networks: Iterable[Network]) -> Lines:

@@ -39,11 +39,25 @@ def render_bgp(config: NodeConfig, facts: NodeFacts, *, secrets: Secrets) -> lis
     if config.bgp is None:
         return []
     peers = sorted(config.bgp.peers, key=lambda peer: peer.name)
-    on_host_routes = config.anycast.communities
-    return [_peer(peer, config.bgp, facts, on_host_routes=on_host_routes, secrets=secrets) for peer in peers]
+    marking = _marking(config)
+    return [_peer(peer, config.bgp, facts, marking=marking, secrets=secrets) for peer in peers]
 
 
-def _peer(peer: Peer, bgp: BGP, facts: NodeFacts, *, on_host_routes: Iterable[Community], secrets: Secrets) -> Lines:
+def _marking(config: NodeConfig) -> Lines:
+    """Communities on what is announced beside the aggregates."""
+    on_host_routes, on_services = _added(config.anycast.communities), _added(config.services.communities)
+    pods = 'source = RTS_INHERIT && proto !~ "services*"' if config.services.allowed else "source = RTS_INHERIT"
+    lines = block(f"if {pods} then", on_host_routes) if on_host_routes else []
+    if config.services.allowed and on_services:
+        lines += block('if proto ~ "services*" then', on_services)
+    return lines
+
+
+def _added(communities: Iterable[Community]) -> Lines:
+    return [community(numbers) for numbers in sorted(communities)]
+
+
+def _peer(peer: Peer, bgp: BGP, facts: NodeFacts, *, marking: Lines, secrets: Secrets) -> Lines:
     lines = [
         f"local {_local(peer, facts)}as {bgp.asn};",
         f"neighbor {str(peer.address).partition('%')[0]} as {peer.asn};",
@@ -63,7 +77,7 @@ def _peer(peer: Peer, bgp: BGP, facts: NodeFacts, *, on_host_routes: Iterable[Co
         field = f"spec.bgp.peers[{peer.name}].password"
         lines.append(f"password {_secret(peer.password, secrets, field=field, longest=_TCP_MD5_LONGEST)};")
     for family in sorted(peer.families, reverse=True):
-        lines += channel(family, _bgp_channel(peer, family, facts, on_host_routes=on_host_routes))
+        lines += channel(family, _bgp_channel(peer, family, facts, marking=marking))
     return block(f"protocol bgp '{protocol_name(peer.name)}'", lines)
 
 
@@ -89,18 +103,17 @@ def _graceful_restart(peer: Peer, bgp: BGP) -> Lines:
     return ["graceful restart on;", f"graceful restart time {bgp.graceful_restart.time};"]
 
 
-def _bgp_channel(peer: Peer, family: Family, facts: NodeFacts, *, on_host_routes: Iterable[Community]) -> Lines:
+def _bgp_channel(peer: Peer, family: Family, facts: NodeFacts, *, marking: Lines) -> Lines:
     lines = ["next hop self;", *_next_hop_address(peer, facts)]
     over: Family = "ipv6" if isinstance(peer.address, IPv6Address) else "ipv4"
     if family != over:
         lines.append("extended next hop on;")
     if peer.multihop and peer.import_ != "none":
         lines += [f"igp table next_hops_{version};" for version in sorted({family, over})]
-    marked = [community(numbers) for numbers in sorted(on_host_routes)]
     exported = [
         "if !announced() then reject;",
-        *(block("if source = RTS_INHERIT then", marked) if marked else []),
-        *(community(numbers) for numbers in sorted(peer.communities)),
+        *marking,
+        *_added(peer.communities),
         "accept;",
     ]
     return [*lines, *_imported(family, peer.import_), *_limit(peer), *channel("export filter", exported)]

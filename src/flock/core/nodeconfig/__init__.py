@@ -5,7 +5,7 @@ reported at once), `right` and `grants` answer what a pod may hold or announce. 
 operator wrote reaches a template, the kernel or BIRD but through these types.
 """
 
-from flock.core.nodeconfig.grants import Kind, Right, grants, right, set_aside
+from flock.core.nodeconfig.grants import Kind, Right, grants, right, service_refusal, set_aside
 from flock.core.nodeconfig.parse import parse_node_config
 from flock.core.nodeconfig.section import NodeConfigError
 from flock.core.nodeconfig.shape import Limits, NodeConfig, PasswordSource, Peer
@@ -23,5 +23,6 @@ __all__ = [
     "grants",
     "parse_node_config",
     "right",
+    "service_refusal",
     "set_aside",
 ]

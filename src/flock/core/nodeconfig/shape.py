@@ -13,12 +13,14 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from flock.core.facts import Address, Network
+from flock.core.model import PREFIX
 from flock.core.nodeconfig import values as v
 from flock.core.nodeconfig.values import Community, Family, ImportPolicy
 from flock.core.selectors import LabelSelector
 
 OSPFAlgorithm = Literal["md5", "hmac-sha1", "hmac-sha256", "hmac-sha384", "hmac-sha512"]
 OSPFType = Literal["broadcast", "ptp"]
+BGP_CLASS = f"{PREFIX}/bgp"  # a loadBalancerClass
 DERIVED: Final = object()  # where it is absent, its value follows from others (`parse`)
 
 
@@ -55,7 +57,13 @@ def _declared(field: msgspec.structs.FieldInfo) -> Declared:
     )
 
 
-_NAMES = {"import_": "import", "router_id": "routerID", "key_id": "keyID", "allow_local_as": "allowLocalAS"}
+_NAMES = {
+    "import_": "import",
+    "router_id": "routerID",
+    "key_id": "keyID",
+    "allow_local_as": "allowLocalAS",
+    "class_": "class",
+}
 
 
 def _yaml_name(name: str) -> str:
@@ -216,6 +224,28 @@ class Addresses(_Section, frozen=True, kw_only=True):
     allowed: Annotated[tuple[Grant, ...], "Who may hold what, beyond this node's CIDRs and inside them."] = ()
 
 
+class ServiceGrant(Grant, frozen=True, kw_only=True):
+    service_selector: Annotated[LabelSelector | None, "For which Services, by their labels; absent: for all."] = None
+
+
+class Services(_Section, frozen=True, kw_only=True):
+    """Addresses of Services of type LoadBalancer.  Off where nothing is allowed."""
+
+    allowed: Annotated[
+        tuple[ServiceGrant, ...], "Which addresses are announced, for whose Services; nothing else is."
+    ] = ()
+    communities: Annotated[tuple[Community, ...], v.community, "On every announced address of a Service."] = ()
+    class_: Annotated[
+        str | None,
+        v.load_balancer_class,
+        f"Services of this loadBalancerClass alone; default: those without one, and of {BGP_CLASS}.",
+    ] = None
+    exclude: Annotated[bool, v.boolean, "This node takes no part; default: false."] = False
+
+    def serves(self, load_balancer_class: str | None) -> bool:
+        return load_balancer_class in ((self.class_,) if self.class_ else (None, "", BGP_CLASS))
+
+
 class Limits(_Section, frozen=True, kw_only=True):
     """What one tenant may have of what all share."""
 
@@ -264,6 +294,7 @@ class Spec(_Section, frozen=True, kw_only=True):
     ospf: Annotated[OSPF | None, "OSPF instead of, or beside, BGP."] = None
     anycast: Annotated[Anycast, "Addresses that several pods share."] = Anycast()
     addresses: Annotated[Addresses, "Addresses that pods ask for by annotation."] = Addresses()
+    services: Annotated[Services, "Addresses of LoadBalancer Services, announced where they work."] = Services()
     limits: Annotated[Limits, "What one tenant may have of what all share."] = Limits()
 
 

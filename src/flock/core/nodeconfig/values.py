@@ -25,6 +25,7 @@ N = TypeVar("N", IPv4Network, IPv6Network)
 _PEER_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,46}[A-Za-z0-9])?")  # BIRD's symbols end at 64
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_CLASS = re.compile(rf"({_SUBDOMAIN.pattern}/)?[A-Za-z0-9]([A-Za-z0-9._-]{{0,61}}[A-Za-z0-9])?")
 _SECRET_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _PATH = re.compile(r"(/[A-Za-z0-9_.+@:=-]+)+")
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h)?")
@@ -131,6 +132,7 @@ class Matching(msgspec.Struct, frozen=True):
 interface_name = Matching(_INTERFACE, "interface name (letters, digits and _.@- up to 15)")
 peer_name = Matching(_PEER_NAME, "peer name (letters, digits and ._- up to 48, a letter or digit at both ends)")
 object_name = Matching(_SUBDOMAIN, "Kubernetes object name", longest=253)
+load_balancer_class = Matching(_CLASS, "loadBalancerClass like example.com/name", longest=317)
 secret_key = Matching(_SECRET_KEY, "key of a Secret")
 
 

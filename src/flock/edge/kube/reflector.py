@@ -6,6 +6,7 @@ inside the stream, a broken connection, not even a bookmark for SILENCE: whateve
 spread at random, either the watch goes on or, where its place is lost, a new list is taken.  What is known stays in
 force all the while.
 
+A server may know an older version of a kind alone, or not how to select what is asked for: then it is asked for less.
 Of an optional kind the server may know nothing: then it has none of it, and is asked again.  But a server that has just
 started does not know its definitions yet, so what is known of such a kind stays until it has said so for DISBELIEF.
 
@@ -43,7 +44,7 @@ STABLE = 10.0  # a watch that held this long was a good one: the next pause is s
 
 NAMELESS: Key = ("", "?")  # an object that does not even tell its name
 S = TypeVar("S")
-ABSENT, GONE = 404, 410
+BAD_REQUEST, ABSENT, GONE = 400, 404, 410
 
 
 class _ListMeta(msgspec.Struct, frozen=True):
@@ -112,13 +113,16 @@ class Reflector:
     ) -> None:
         self._client = client
         self._kind = kind
-        self._path = kind.path_in(extent.namespace)
+        versions = filter(None, (kind.api_version, kind.older))
+        self._namespace = extent.namespace
+        self._paths = [kind.path_in(extent.namespace, version=version) for version in versions]  # tried in turn
         self._sink = sink
         self._state = state
         self._on_list = on_list
         self._on_recovery = on_recovery
         self._on_absent = on_absent
         self._absent_since: float | None = None
+        self._selectable = kind.selectable
         self._selector = {"fieldSelector": kind.selector.format(node=node)} if kind.selector else {}
         self._selector |= {"labelSelector": extent.labels} if extent.labels else {}
         self._hurried = asyncio.Event()
@@ -142,7 +146,7 @@ class Reflector:
                     self._version = ""
                 if status == ABSENT and self._kind.optional:
                     await self._absent(error)
-                else:
+                elif not self._ask_otherwise(status):
                     self._absent_since, self._state.absent = None, False  # who was away may have started anew
                     self._complain(error)
             finally:
@@ -154,6 +158,19 @@ class Reflector:
                 async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):
                     await self._hurried.wait()
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    @property
+    def _path(self) -> str:
+        return self._paths[0]
+
+    def _ask_otherwise(self, status: int) -> bool:
+        """A server that does not know the version, or what to select by, may know less."""
+        if status == ABSENT and self._kind.older:
+            self._paths.append(self._paths.pop(0))
+            return self._path != self._kind.path_in(self._namespace)
+        simpler = status == BAD_REQUEST and bool(self._selectable)
+        self._selectable = "" if simpler else self._selectable
+        return simpler
 
     def hurry(self) -> None:
         """Others are served again: if this one is waiting to try again, it may do so now."""
@@ -212,7 +229,7 @@ class Reflector:
         """Few objects by their labels are asked for at once, of what the server has in memory, but nothing older than
         was told: it has no index of labels, and would read all there is from its disk for each such list."""
         paged = {"limit": str(self._page_size)} if self._paged else {"resourceVersion": self._reached or "0"}
-        query = {**self._selector, **paged} | ({"continue": token} if token else {})
+        query = {**self._selecting(), **paged} | ({"continue": token} if token else {})
         try:
             return await _understood(await self._client.get(f"{self._path}?{urlencode(query)}"), _Page)
         except TooLong:
@@ -226,12 +243,16 @@ class Reflector:
                 raise Lost("the list's continuation expired") from None
             raise
 
+    def _selecting(self) -> dict[str, str]:
+        fields = ",".join(filter(None, (self._selector.get("fieldSelector"), self._selectable)))
+        return self._selector | ({"fieldSelector": fields} if fields else {})
+
     # --- watching ---
 
     async def _watch(self) -> None:
         seconds = random.randint(WATCH_SECONDS // 2, WATCH_SECONDS)
         query = {
-            **self._selector,
+            **self._selecting(),
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
@@ -281,7 +302,10 @@ class Reflector:
                 log.exception("could not read an object path=%s key=%s", self._path, key)
             self._sink.refuse(key, str(error))
             return key
-        self._sink.put(key, identity.resource_version, decoded)
+        if decoded is None:
+            self._sink.drop(key, identity.resource_version)
+        else:
+            self._sink.put(key, identity.resource_version, decoded)
         return key
 
 

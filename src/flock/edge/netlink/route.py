@@ -228,7 +228,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A unicast route in the main table with at most one next hop.  `dst` is empty for the default route."""
+    """A route with at most one next hop.  `dst` is empty for the default route."""
 
     family: int
     dst: bytes
@@ -246,7 +246,10 @@ class Route:
         link_scope = self.family == w.AF_INET and self.index and not self.gateway
         scope = w.RT_SCOPE_NOWHERE if any_scope else w.RT_SCOPE_LINK if link_scope else w.RT_SCOPE_UNIVERSE
         flags = w.RTNH_F_ONLINK if self.onlink else 0
-        body = _RTMSG.pack(self.family, self.length, 0, 0, w.RT_TABLE_MAIN, self.protocol, scope, self.kind, flags)
+        table = self.table if self.table < 256 else w.RT_TABLE_UNSPEC
+        body = _RTMSG.pack(self.family, self.length, 0, 0, table, self.protocol, scope, self.kind, flags)
+        if table != self.table:
+            body += w.attr(w.RTA_TABLE, w.u32(self.table))
         if self.dst:
             body += w.attr(w.RTA_DST, self.dst)
         if self.nexthop:
@@ -305,9 +308,9 @@ def delete_route(route: Route) -> Request:
     return Request("delete a route", w.RTM_DELROUTE, 0, route.encode(any_scope=True))
 
 
-def dump_routes(fam: int, *, protocol: int = 0) -> Request:
+def dump_routes(fam: int, *, protocol: int = 0, table: int = w.RT_TABLE_MAIN) -> Request:
     """Of one protocol, or of all; the kernel filters."""
-    body = _RTMSG.pack(fam, 0, 0, 0, w.RT_TABLE_MAIN, protocol, 0, 0, 0) + w.attr(w.RTA_TABLE, w.u32(w.RT_TABLE_MAIN))
+    body = _RTMSG.pack(fam, 0, 0, 0, w.RT_TABLE_UNSPEC, protocol, 0, 0, 0) + w.attr(w.RTA_TABLE, w.u32(table))
     return Request("list routes", w.RTM_GETROUTE, w.NLM_F_ROOT_MATCH, body)
 
 

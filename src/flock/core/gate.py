@@ -1,0 +1,40 @@
+"""What is known of a Service's health port, and when it is asked next.  Pure: time is passed in.
+
+kube-proxy serves `spec.healthCheckNodePort` and says 200 there while it has endpoints on the node, once its rules are
+in the kernel: the one sign that a Service with externalTrafficPolicy Local is delivered.  200 is yes, any other answer
+no.  No answer is no where there was never a 200; else it takes MISSES in a row, for a kube-proxy that restarts leaves
+its rules in force.
+"""
+
+import msgspec
+
+OK = 200
+MISSES = 2
+EAGER, EAGER_FOR, PERIOD = 0.03, 10.0, 5.0  # seconds: while it is waited for, for so long, and else
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """`open`: yes.  `answered`: it said 200 before, to this life of the agent or, if it was adopted, to another."""
+
+    open: bool = False
+    answered: bool = False
+    misses: int = 0
+    changed: float  # when endpoints last did
+
+    @staticmethod
+    def new(now: float, *, adopted: bool = False) -> "Gate":
+        """`adopted`: it is announced already."""
+        return Gate(open=adopted, answered=adopted, changed=now)
+
+    def heard(self, status: int | None) -> "Gate":
+        """What the port said: the status of its answer, None if there was none."""
+        if status is None:
+            misses = self.misses + 1
+            still = self.open and self.answered and misses < MISSES
+            return msgspec.structs.replace(self, open=still, misses=misses)
+        return msgspec.structs.replace(self, open=status == OK, answered=self.answered or status == OK, misses=0)
+
+    def pause(self, now: float) -> float:
+        """Until it is asked again."""
+        agrees = self.open and not self.misses
+        return PERIOD if agrees or now >= self.changed + EAGER_FOR else EAGER
