@@ -22,7 +22,9 @@ def add_command(commands: Any) -> None:
     view.add_argument("--http", default=HTTP, metavar="HOST:PORT", help=f"of this node's agent (default: {HTTP})")
     what = view.add_mutually_exclusive_group()
     what.add_argument("--lab", metavar="NAME", help="all nodes and routers of a lab on this machine")
+    what.add_argument("--kubeconfig", type=Path, metavar="FILE", help="all nodes of a cluster, by way of kubectl")
     what.add_argument("bundle", nargs="?", type=Path, metavar="BUNDLE.tar.gz", help="what `flockctl bundle` wrote")
+    view.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig; alone, of kubectl's own")
     view.set_defaults(run=_run)
 
 
@@ -48,6 +50,10 @@ def _source(arguments: argparse.Namespace) -> "Source":
         from flock.view.bundle import BundleSource
 
         return BundleSource(arguments.bundle)
+    if arguments.kubeconfig or arguments.context:
+        from flock.view.cluster import ClusterSource
+
+        return ClusterSource(kubeconfig=arguments.kubeconfig, context=arguments.context)
     from flock.view.node import NodeSource
 
     return NodeSource(run_dir=arguments.run_dir, http=arguments.http)

@@ -25,12 +25,13 @@ AGAIN = 1.0  # after a failure
 
 
 class Following:
-    """One agent, under its node's name, or the name it says itself if none is given."""
+    """One agent, under its node's name, or the name it says itself if none is given.  `after` is the id of the last
+    happening that is known already."""
 
-    def __init__(self, picture: Picture, connect: Connect, *, name: str = "", clock: Callable[[], float] = time.time):
-        self._picture, self._connect, self._clock = picture, connect, clock
-        self.name = name
-        self._last = ""  # id of the last happening
+    def __init__(self, picture: Picture, connect: Connect, *, name: str = "", after: str = "") -> None:
+        self._picture, self._connect = picture, connect
+        self.name, self.last = name, after
+        self.answered = False  # when it was asked last
         self._stirred = asyncio.Event()
 
     async def run(self) -> None:
@@ -53,7 +54,7 @@ class Following:
             if not self.name or self.name == UNKNOWN:
                 self._picture.gone(UNKNOWN)
                 self.name = said or UNKNOWN
-            self._picture.status(self.name, status, at=self._clock())
+            self._picture.status(self.name, status, at=time.time())
             return True
         except (FlockError, ValueError, msgspec.MsgspecError) as error:
             self.name = self.name or UNKNOWN
@@ -62,9 +63,9 @@ class Following:
 
     async def _looking(self) -> None:
         while True:
-            answered = await self.look()
+            self.answered = await self.look()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(EVERY if answered else AGAIN):
+                async with asyncio.timeout(EVERY if self.answered else AGAIN):
                     await self._stirred.wait()
                     await asyncio.sleep(SOON)
             self._stirred.clear()
@@ -77,7 +78,7 @@ class Following:
             await asyncio.sleep(AGAIN)
 
     async def _listen(self, *, patience: float) -> None:
-        async with self._get("/happenings", last=self._last, patience=patience) as pieces:
+        async with self._get("/happenings", last=self.last, patience=patience) as pieces:
             number = ""
             async for line in lines(pieces):
                 field, _, value = line.decode(errors="replace").partition(": ")
@@ -85,12 +86,13 @@ class Following:
                     number = value.strip()
                 elif field == "data" and self.name:
                     self._take(number, value)
+                    number = ""  # not every event has one
 
     def _take(self, number: str, data: str) -> None:
         with contextlib.suppress(msgspec.MsgspecError):
             row = msgspec.json.decode(data, type=dict)
-            self._last = number
-            self._picture.happened(self.name, int(number) if number.isdecimal() else number, row)
+            self.last = number or self.last
+            self._picture.happened(self.name, int(number) if number.isdecimal() else 0, row)
             if row.get("kind") != "Dropped":
                 self._stirred.set()
 

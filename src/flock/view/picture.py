@@ -123,7 +123,7 @@ class Picture:
     def fabric(self, cut: Iterable[str]) -> None:
         self._put("fabric", "", msgspec.json.encode({"cut": list(cut)}))
 
-    def happened(self, name: str, number: int | str, row: dict[str, Any]) -> None:
+    def happened(self, name: str, number: int, row: dict[str, Any]) -> None:
         entry = msgspec.json.encode({**row, "node": name, "number": number})
         key = (name, row.get("kind") == "Dropped")
         self._size += self._happened.setdefault(key, _Happenings()).add(entry)

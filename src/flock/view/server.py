@@ -19,6 +19,7 @@ import msgspec
 
 from flock import __version__
 from flock.core.errors import FlockError
+from flock.edge.http import Request
 from flock.view.picture import Picture, Reader
 from flock.view.source import CannotTell, Source
 
@@ -95,7 +96,7 @@ class Server:
         try:
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
-            path, query = self._admitted(head.decode("latin-1"))
+            path, query = self._admitted(Request.read(head))
             if path == "api/stream":
                 await self._stream(writer)
             else:
@@ -109,24 +110,19 @@ class Server:
             self._connections.discard(task)
             writer.transport.abort()
 
-    def _admitted(self, head: str) -> tuple[str, Mapping[str, list[str]]]:
+    def _admitted(self, request: Request) -> tuple[str, Mapping[str, list[str]]]:
         """What is asked for below the key.  Refused, unless by our own page or by who was given the address."""
-        first, *lines = head.split("\r\n")
-        method, _, target = first.partition(" ")
-        path, _, query = target.rpartition(" ")[0].partition("?")
-        fields = [(name.lower().strip(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
-        hosts = [value for name, value in fields if name == "host"]
-        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+        if request.headers.get("host", "").lower() not in self._hosts:
             raise Refused(HTTPStatus.FORBIDDEN, "not the host of this page")
-        origins = {value.lower() for name, value in fields if name == "origin"}
-        if not origins <= {f"http://{host}" for host in self._hosts}:
+        origin = request.headers.get("origin")
+        if origin is not None and origin.lower().removeprefix("http://") not in self._hosts:
             raise Refused(HTTPStatus.FORBIDDEN, "not for other pages")
-        key, slash, below = path.removeprefix("/").partition("/")
-        if not path.startswith("/") or not compare_digest(key.encode(), self.key.encode()) or not slash:
+        key, slash, below = request.path.removeprefix("/").partition("/")
+        if not request.path.startswith("/") or not compare_digest(key.encode(), self.key.encode()) or not slash:
             raise Refused(HTTPStatus.FORBIDDEN, "the address needs the key that was printed with it")
-        if method != "GET":
+        if request.method != "GET":
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
-        return below, parse_qs(query)
+        return below, parse_qs(request.query)
 
     async def _answer(self, path: str, query: Mapping[str, list[str]]) -> Answer:
         if path in self._pages:
