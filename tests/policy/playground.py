@@ -19,7 +19,8 @@ from flock.core.naming import link_local
 from flock.core.policy.compiled import Address, Change, Compiled, CompiledPolicy, GroupId, Rule, Subject, Verdicts
 from flock.core.policy.elements import TABLES
 from flock.core.policy.numbers import Numbers
-from flock.core.policy.render import Ruleset, Transaction
+from flock.core.policy.render import Ruleset
+from flock.core.policy.rendered import Transaction
 from flock.edge.kernel import netns
 from flock.edge.nft import batch
 from flock.edge.nft.apply import Nft

@@ -7,7 +7,7 @@ from playground import Playground, addresses, interface, present
 from flock.core.errors import KernelRefused
 from flock.core.policy.compiled import Change, Membership
 from flock.core.policy.elements import Element, Mark, Operation, statements
-from flock.core.policy.render import Transaction
+from flock.core.policy.rendered import Transaction
 from flock.edge.nft import observe
 
 

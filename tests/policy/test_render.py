@@ -26,7 +26,8 @@ from flock.core.policy.compiled import (
 )
 from flock.core.policy.elements import statements
 from flock.core.policy.numbers import HIGHEST, Numbered, Numbers, PodNumbers
-from flock.core.policy.render import Ruleset, Transaction
+from flock.core.policy.render import Ruleset
+from flock.core.policy.rendered import Transaction
 
 GOLDEN = Path(__file__).parent / "golden"
 FRIENDS, EVERYBODY, HTTP = group("app=friend"), group(""), NamedPort("http", "TCP")

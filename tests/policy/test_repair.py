@@ -17,7 +17,7 @@ from flock.agent.policies import Policies
 from flock.core.errors import KernelRefused
 from flock.core.facts import NodeFacts
 from flock.core.happenings import RulesMadeAnew
-from flock.core.policy.render import Transaction
+from flock.core.policy.rendered import Transaction
 from flock.edge.cache import Cache
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft

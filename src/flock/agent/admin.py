@@ -37,6 +37,7 @@ class Admin:
             "policy.why": self.policy_why,
             "policy.show": self.policy_show,
             "policy.drops": self.policy_drops,
+            "policy.audit": self.policy_audit,
             "happened": self.happened,
             "drain": self.drain,
             "undrain": self.undrain,
@@ -77,6 +78,9 @@ class Admin:
 
     async def policy_drops(self, request: Request) -> dict[str, Any]:
         return await self._happened(request, (Share.DROPS,))
+
+    async def policy_audit(self, request: Request) -> dict[str, Any]:
+        return await self._happened(request, (Share.AUDIT,))
 
     async def happened(self, request: Request) -> dict[str, Any]:
         """All but drops, which are many."""

@@ -72,7 +72,7 @@ def _rows(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
 
     def dropped() -> Samples:
         counted = msgspec.to_builtins(policies.counted) if policies.counted else {}
-        return [({"what": what}, float(number)) for what, number in counted.items() if isinstance(number, int)]
+        return [({"what": what}, float(number)) for what, number in counted.items() if what != "audited"]
 
     def watches() -> list[tuple[str, list[Watch]]]:
         """By kind: one may be followed in many extents."""
@@ -123,5 +123,8 @@ def _rows(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
         Metric("flock_rules_transactions_total", "counter", "Changes of rules.", lambda: policies.transactions),
         Metric("flock_rules_repairs_total", "counter", "Rules made anew.", lambda: parts.happened.count(RulesMadeAnew)),
         Metric("flock_dropped_packets", "gauge", "Packets dropped since the rules were last made anew.", dropped),
+        Metric("flock_audited_connections", "gauge",
+               "Connections that audited policies would have cut off, since the rules were last made anew.",
+               lambda: policies.counted.audited if policies.counted else 0),
     )
     # fmt: on

@@ -34,6 +34,7 @@ from flock.core.kinds import PODS
 from flock.core.model import NO_MAP, Allocation, Pod
 from flock.core.policy.budget import POD_POLICIES
 from flock.core.policy.compiled import DIRECTIONS
+from flock.core.policy.dropping import AUDIT_GROUP
 from flock.core.policy.explain import describe, parse_port, why
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.numbers import HIGHEST, Numbers
@@ -90,6 +91,7 @@ class Policies(Reconciler):
         self._behind = True  # the kernel has not, or not surely, what the ruleset says
         self._changes = Rounds(self._transact)
         self._drops = HeardDrops(happened, attached.pod_at)
+        self._audited = HeardDrops(happened, attached.pod_at, group=AUDIT_GROUP)
         self._numbers = Numbers()
         self._settling = Settling(self.trigger)
         self._looked = time.monotonic()  # when everything in force was last compared
@@ -178,6 +180,7 @@ class Policies(Reconciler):
 
     async def _reconcile(self) -> str:
         self._drops.start()
+        self._audited.start()
         if time.monotonic() - self._looked > LOOK_EVERY:
             self._looked = time.monotonic()
             try:
@@ -323,8 +326,9 @@ class Policies(Reconciler):
         for subject in self.index.compiled.subjects.values():
             if any(len(subject.verdicts.policies(direction) or ()) >= POD_POLICIES for direction in DIRECTIONS):
                 found[f"Pod {subject.pod}"] = f"selected by {POD_POLICIES} policies or more; the rest allow it nothing"
-        if self._drops.problem:
-            found["packet drops"] = f"not shown: {self._drops.problem}"
+        for what, heard in (("packet drops", self._drops), ("what audited policies would drop", self._audited)):
+            if heard.problem:
+                found[what] = f"not shown: {heard.problem}"
         return found
 
     @property

@@ -21,7 +21,8 @@ def add_commands(commands: Any) -> None:
     show.set_defaults(run=lambda given: _show(given, "policy.show", given.pod))
     drops = verbs.add_parser("drops", help="packets dropped lately on this node")
     drops.add_argument("-f", "--follow", action="store_true", help="go on showing them as they come")
-    drops.set_defaults(run=lambda given: show_happened(given, "policy.drops"))
+    drops.add_argument("--audit", action="store_true", help="connections that audited policies would have cut off")
+    drops.set_defaults(run=lambda given: show_happened(given, "policy.audit" if given.audit else "policy.drops"))
     for verb in (why, show, drops):
         verb.add_argument("-o", "--output", choices=["text", "json"], default="text", help="how to print it")
 

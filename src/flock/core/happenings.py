@@ -32,6 +32,7 @@ class Share(StrEnum):
     NODE = "node"  # the operator, the fabric, the machine
     PODS = "pods"  # whoever makes pods, labels them, and writes policies
     DROPS = "drops"  # whoever sends a packet
+    AUDIT = "audit"  # the same, where policies are audited
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -222,6 +223,7 @@ class Dropped(Happening, frozen=True, kw_only=True):
 
     share, part, level = Share.DROPS, "policy", NOTSET
     words = "{what:<8} {pod}: {source} -> {destination} {protocol}"
+    would: ClassVar[str] = ""
     what: str
     pod: str
     source: str
@@ -233,7 +235,14 @@ class Dropped(Happening, frozen=True, kw_only=True):
     def __str__(self) -> str:
         port = f"/{self.port}" if self.port else ""
         by = "denied" if self.policies.startswith(("Admin ", "Baseline ")) else "isolated"
-        return super().__str__() + port + (f" {by} by {self.policies}" if self.policies else "")
+        return super().__str__() + port + (f" {self.would}{by} by {self.policies}" if self.policies else "")
+
+
+class WouldDrop(Dropped, frozen=True, kw_only=True):
+    """A connection passed that would not have, were audited policies in force.  `what`: ingress or egress.  `policies`:
+    the audited ones that would isolate the pod; or the tier, the policy and the rule that would deny."""
+
+    share, would = Share.AUDIT, "would be "
 
 
 # --- what readers have to be told as well ---

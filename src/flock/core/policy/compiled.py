@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -22,6 +23,7 @@ Protocol = Literal["TCP", "UDP", "SCTP"]
 Tier = Literal["Admin", "Baseline"]
 Action = Literal["Accept", "Deny", "Pass"]
 PolicyKey = tuple[str, str]  # namespace, name; a ClusterNetworkPolicy has no namespace
+TRIED = "~"  # ends the name of a policy that nobody has applied yet; no object's name can have it
 Endpoint = tuple[Address | str, int]  # address or interface, port number
 
 
@@ -125,7 +127,7 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
     ingress: tuple[Rule, ...] | None
     egress: tuple[Rule, ...] | None
     strict: bool = False  # a new deny cuts established connections as well
-    audited: bool = False  # it is only tried: nobody is judged by it
+    audited: bool = False  # nobody is judged by it; but it is told whom it would cut off
     closed: str = ""
     tier: Tier | None = None
     priority: int = 0  # lower goes first
@@ -140,7 +142,7 @@ DENY_ALL = Rule(Peers(anywhere=True), any_port=True, action="Deny")
 def closed_form(policy: CompiledPolicy, reason: str) -> CompiledPolicy:
     """It isolates whom it isolates and allows nothing; one of a tier denies where it denied or passed something."""
     closed = {direction: _closed(policy, policy.rules(direction)) for direction in DIRECTIONS}
-    return msgspec.structs.replace(policy, **closed, closed=reason)
+    return replace(policy, **closed, closed=reason)
 
 
 def _closed(policy: CompiledPolicy, rules: tuple[Rule, ...] | None) -> tuple[Rule, ...] | None:
@@ -192,6 +194,13 @@ class Verdicts(msgspec.Struct, frozen=True):
         return (*tiers.admin, *(self.policies(direction) or ()), *tiers.baseline)
 
 
+class Audit(msgspec.Struct, frozen=True):
+    """How a pod would be judged, were those policies in force too that are only audited (`by`, sorted)."""
+
+    verdicts: Verdicts
+    by: tuple[PolicyKey, ...]
+
+
 class Counting(NamedTuple):
     """A rule that counts, and where it is."""
 
@@ -229,6 +238,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[Address, ...]  # primary, extra, anycast
     link_local: IPv6Address | None = None  # None: not known
     verdicts: Verdicts
+    audit: Audit | None = None  # None: it would be judged as it is
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -257,6 +267,13 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     policies: Mapping[PolicyKey, CompiledPolicy]
     groups: Mapping[GroupId, Collection[Address]]
     named: Mapping[tuple[GroupId | None, NamedPort], Collection[Endpoint]]
+
+
+def as_audited(compiled: Compiled, interfaces: Iterable[str]) -> Compiled | None:
+    """Were audited policies in force for these pods too; None where that changes nothing."""
+    subjects = (subject for i in interfaces if (subject := compiled.subjects.get(i)) is not None)
+    would = {s.interface: replace(s, verdicts=s.audit.verdicts) for s in subjects if s.audit is not None}
+    return replace(compiled, subjects={**compiled.subjects, **would}) if would else None
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

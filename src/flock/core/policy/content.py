@@ -9,6 +9,7 @@ from flock.core.policy.compiled import (
     DIRECTIONS,
     NO_TIERS,
     Address,
+    Audit,
     Endpoint,
     GroupId,
     NamedPort,
@@ -29,7 +30,7 @@ from flock.core.policy.elements import (
     source_chain,
 )
 from flock.core.policy.numbers import PodNumbers
-from flock.core.policy.rules import REPLIES, Class, version_of
+from flock.core.policy.rules import AUDITS, REPLIES, Class, version_of
 
 Pod = tuple[Subject, PodNumbers]
 _Make = Callable[[Subject, PodNumbers], Iterable[Element]]
@@ -90,20 +91,22 @@ def _class_elements(subject: Subject, numbers: PodNumbers) -> list[Element]:
     found = []
     for class_ in classes_of(subject, numbers):
         found.append(Element(TABLE, class_.kind, key, f"jump {class_.chain}", pod))
-        found.append(Element(TABLE, f"isolated-{class_.kind}", key))
+        if class_.kind not in AUDITS:
+            found.append(Element(TABLE, f"isolated-{class_.kind}", key))
     return found
 
 
 _PARTS: tuple[tuple[_Make, _Cause], ...] = (  # with what they depend on
     (_own_elements, lambda subject, _: (subject.addresses, subject.link_local)),
     (_number_elements, lambda subject, numbers: (subject.pod, numbers)),
-    (_class_elements, lambda subject, numbers: (subject.pod, subject.verdicts, numbers)),
+    (_class_elements, lambda subject, numbers: (subject.pod, subject.verdicts, subject.audit, numbers)),
 )
 
 
 def classes_of(subject: Subject, numbers: PodNumbers) -> tuple[Class, ...]:
     """Only a pod with earlier numbers has connections that are judged by their answers."""
-    return _classes(subject.verdicts, bool(numbers.destination.earlier), bool(numbers.source.earlier))
+    judged = _classes(subject.verdicts, bool(numbers.destination.earlier), bool(numbers.source.earlier))
+    return judged if subject.audit is None else (*judged, *_audited(subject.verdicts, subject.audit))
 
 
 @lru_cache(maxsize=8)  # pods that are judged alike come one after the other
@@ -122,6 +125,18 @@ def _classes(verdicts: Verdicts, *answered: bool) -> tuple[Class, ...]:
     if to_node != NO_TIERS:
         found.append(Class("egress-node", None, to_node))
     return tuple(found)
+
+
+@lru_cache(maxsize=8)
+def _audited(verdicts: Verdicts, audit: Audit) -> tuple[Class, ...]:
+    """Where it would be judged by others than it is."""
+    judged = {(c.kind, c.policies, c.tiers) for c in _classes(verdicts, False, False)}
+    would = {kind: audit_kind for audit_kind, kind in AUDITS.items()}
+    return tuple(
+        Class(would[c.kind], c.policies, c.tiers, audit.by)
+        for c in _classes(audit.verdicts, False, False)
+        if (c.kind, c.policies, c.tiers) not in judged
+    )
 
 
 def binding(subject: Subject, numbers: PodNumbers) -> Binding:

@@ -6,9 +6,20 @@ from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address
 
 import msgspec
+from msgspec.structs import replace
 
 from flock.core.errors import FieldError
-from flock.core.policy.compiled import DIRECTIONS, Address, Compiled, Direction, PolicyKey, Verdicts, counting
+from flock.core.policy.compiled import (
+    DIRECTIONS,
+    Address,
+    Audit,
+    Compiled,
+    Direction,
+    PolicyKey,
+    Verdicts,
+    as_audited,
+    counting,
+)
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.judging import Explanation, Party, evaluate
 from flock.core.policy.wording import policy_text, rule_text, tier_rule_text
@@ -42,6 +53,9 @@ class PodPolicies(msgspec.Struct, frozen=True, kw_only=True):
     admin_egress: tuple[str, ...] = ()
     baseline_ingress: tuple[str, ...] = ()
     baseline_egress: tuple[str, ...] = ()
+    # What of audited policies would apply.
+    audited_ingress: tuple[str, ...] = ()
+    audited_egress: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         labels = "not known yet" if self.labels is None else ",".join(f"{k}={v}" for k, v in self.labels.items())
@@ -50,7 +64,9 @@ class PodPolicies(msgspec.Struct, frozen=True, kw_only=True):
             (
                 *lines,
                 *self._direction("ingress", self.admin_ingress, self.ingress, self.baseline_ingress),
+                *_only_audited(self.audited_ingress),
                 *self._direction("egress", self.admin_egress, self.egress, self.baseline_egress),
+                *_only_audited(self.audited_egress),
             )
         )
 
@@ -76,6 +92,12 @@ class PodPolicies(msgspec.Struct, frozen=True, kw_only=True):
             yield f"{head}not isolated, everything passes"
 
 
+def _only_audited(texts: tuple[str, ...]) -> Iterator[str]:
+    if texts:
+        yield "           audited, not in force:"
+    yield from (f"    {text}" for text in texts)
+
+
 # --- questions in words -------------------------------------------------------------------------------------
 
 
@@ -93,11 +115,16 @@ def why(
     pairs = [(s, d) for s in sources for d in destinations if (":" in s.address) == (":" in d.address)]
     if not pairs:
         raise FieldError("destination", f"{destination} has no address of the family of {source}")
-    compiled = index.compiled
-    return tuple(
-        evaluate(compiled, source=s, destination=d, protocol=protocol, port=port, node_addresses=node_addresses)
-        for s, d in pairs
-    )
+
+    def judged(compiled: Compiled, s: Party, d: Party) -> Explanation:
+        return evaluate(compiled, source=s, destination=d, protocol=protocol, port=port, node_addresses=node_addresses)
+
+    found = []
+    for s, d in pairs:
+        would = as_audited(index.compiled, (s.interface, d.interface))
+        answer = judged(index.compiled, s, d)
+        found.append(replace(answer, audited=judged(would, s, d)) if would else answer)
+    return tuple(found)
 
 
 def parse_port(text: str) -> tuple[str, int | None]:
@@ -127,11 +154,26 @@ def describe(index: PolicyIndex, pod: str) -> tuple[PodPolicies, ...]:
                 ingress=_listed(compiled, subject.verdicts.ingress, "ingress", index.problems),
                 egress=_listed(compiled, subject.verdicts.egress, "egress", index.problems),
                 **_tiers(compiled, subject.verdicts),
+                **_audited(compiled, subject.audit),
             )
         )
     if not found:
         raise FieldError("pod", f"{pod} is no pod of this node")
     return tuple(found)
+
+
+def _audited(compiled: Compiled, audit: Audit | None) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {f"audited_{direction}": [] for direction in DIRECTIONS}
+    for policy in (compiled.policies[key] for key in (audit.by if audit else ()) if key in compiled.policies):
+        for direction in DIRECTIONS:
+            rules = policy.rules(direction)
+            if policy.tier is None and rules is not None:
+                passing = "; ".join(rule_text(rule, direction) for rule in rules) or "nothing"
+                found[f"audited_{direction}"].append(f"{policy_text(policy.key)}: {passing}")
+            elif policy.tier is not None:
+                numbers = range(len(rules or ()))
+                found[f"audited_{direction}"] += (tier_rule_text(policy, direction, number) for number in numbers)
+    return {direction: tuple(texts) for direction, texts in found.items()}
 
 
 def _tiers(compiled: Compiled, verdicts: Verdicts) -> dict[str, tuple[str, ...]]:

@@ -19,16 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from flock.core.policy.cluster import ParsedClusterPolicy, read_cluster_policy
-from flock.core.policy.compiled import (
-    NODES,
-    Address,
-    Change,
-    Compiled,
-    Endpoint,
-    PolicyKey,
-    Subject,
-    Verdicts,
-)
+from flock.core.policy.compiled import NODES, TRIED, Address, Change, Compiled, Endpoint, PolicyKey, Subject
 from flock.core.policy.crowds import Crowds
 from flock.core.policy.inforce import InForce, Parsed
 from flock.core.policy.labels import Effort, Labels, Objects
@@ -41,7 +32,7 @@ from flock.core.policy.selecting import NetworkPolicies
 from flock.core.policy.sight import Sight
 from flock.core.policy.subjects import Subjects
 from flock.core.policy.tiers import ClusterPolicies
-from flock.core.policy.verdicts import verdicts
+from flock.core.policy.verdicts import judged
 
 PodKey = tuple[str, str]  # namespace, name
 
@@ -66,6 +57,7 @@ class PolicyIndex:
         self._touched_subjects: set[str] = set()
         self._touched_policies: set[PolicyKey] = set()
         self._subjects = Subjects(self._crowds)
+        self._replaced: frozenset[PolicyKey] = frozenset()  # another version of these is being tried
 
     # --- what is known --------------------------------------------------------------------------------------
 
@@ -160,6 +152,12 @@ class PolicyIndex:
         self._in_use.forget(key)
         if self._cluster.drop(key):
             self._judge_again(key)
+
+    def try_out(self, tried: Collection[PolicyKey]) -> None:
+        """All policies that are tried and applied by nobody.  Were they in force, they would be in the place of those
+        of their names."""
+        self._replaced = frozenset((namespace, name.removesuffix(TRIED)) for namespace, name in tried)
+        self._touched_subjects.update(self._locals)
 
     def try_again(self, key: PolicyKey) -> None:
         """If it is refused for want of room: with the next commit."""
@@ -325,22 +323,23 @@ class PolicyIndex:
         local = self._locals.get(interface)
         if local is None:
             return None
+        keys = local.selected_by if local.labels is not None else self._owned.of(local.pod.namespace)
+        policies: list[Parsed] = [self.policies[key] for key in keys]
+        policies += [self._cluster.policies[key] for key in local.subject_of]
+        verdicts, audit = judged(
+            (policy.compiled for policy in policies),
+            known=local.labels is not None,
+            doubtful=self._cluster.doubtful(local),
+            replaced=self._replaced,
+        )
         return Subject(
             interface=interface,
             container_id=local.pod.container_id,
             pod=local.pod.pod,
             addresses=local.pod.addresses,
             link_local=local.pod.link_local,
-            verdicts=self._judged(local),
-        )
-
-    def _judged(self, local: Local) -> Verdicts:
-        keys = local.selected_by if local.labels is not None else self._owned.of(local.pod.namespace)
-        return verdicts(
-            (self.policies[key].compiled for key in keys),
-            (self._cluster.policies[key].compiled for key in local.subject_of),
-            known=local.labels is not None,
-            doubtful=self._cluster.doubtful(local),
+            verdicts=verdicts,
+            audit=audit,
         )
 
     def _wanted(self, key: PolicyKey) -> Parsed | None:

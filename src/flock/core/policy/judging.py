@@ -61,17 +61,22 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     port: int | None
     egress: Finding
     ingress: Finding
+    audited: "Explanation | None" = None  # were audited policies in force too, where there are any for its ends
 
     def __str__(self) -> str:
         what = self.protocol if self.port is None else f"{self.port}/{self.protocol}"
-        lines = [f"{self.verdict}: {self.source} → {self.destination} {what}"]
+        lines = [f"{self.verdict}: {self.source} → {self.destination} {what}", *self._findings()]
+        if self.audited is not None:
+            lines += [f"with audited policies in force: {self.audited.verdict}", *self.audited._findings()]
+        return "\n".join(lines)
+
+    def _findings(self) -> Iterator[str]:
         for finding in (self.egress, self.ingress):
             by = f", isolated by {', '.join(finding.isolated_by)}" if finding.isolated_by else ""
             allowed = f" by {finding.allowed_by}" if finding.allowed_by else ""
             decided = f" by {finding.decided_by}; without it: {finding.otherwise}" if finding.decided_by else ""
-            lines.append(f"  {finding.direction + ':':<9}{finding.outcome}{allowed}{decided}{by}")
-            lines += (f"           {reason}" for reason in finding.reasons)
-        return "\n".join(lines)
+            yield f"  {finding.direction + ':':<9}{finding.outcome}{allowed}{decided}{by}"
+            yield from (f"           {reason}" for reason in finding.reasons)
 
 
 # --- one packet ---------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flock.core.policy import walls
-from flock.core.policy.dropping import COUNTERS, ITSELF, logged_drop
+from flock.core.policy.dropping import COUNTERS, ITSELF, TOLD, logged_drop
 from flock.core.policy.elements import ARP_TABLE, BIND_TABLE, BOUND, DESTINATION, SOURCE, TABLE, Mark
 
 _BOUND, _UNBOUND = f"0x{BOUND:08x}", f"0x{BOUND ^ 0xFFFFFFFF:08x}"
@@ -32,6 +32,9 @@ SETS = {
         "type ifname",
         "the pods in @egress-node, likewise",
     ),
+    "audit-egress": ("map", "type ifname : verdict", "pods whose connections audited policies might not let out"),
+    "audit-ingress": ("map", "type ifname : verdict", "pods whose connections audited policies might not let in"),
+    "audit-egress-node": ("map", "type ifname : verdict", "likewise, to the node"),
 }
 BIND_SETS = {
     "bind-source": ("map", "type ifname : verdict", "writes the number of the pod a connection comes from"),
@@ -91,6 +94,29 @@ CHAINS: Mapping[str, Sequence[str]] = {
         *_judging("oifname", here=DESTINATION, there=SOURCE, map_="ingress", answers="answers-to"),
     ],
 }
+# The first packet of a connection, which was let through by all that is in force: a connection is known as such
+# (`confirmed`) once its first packet has passed everything.  These tell and never drop.  They are there only where
+# policies are audited.
+_FIRST = ["ct status confirmed accept", "ct state invalid,related,untracked accept"]
+AUDIT_CHAINS: Mapping[str, Sequence[str]] = {
+    "audit-egress": [
+        "type filter hook forward priority filter + 2; policy accept;",
+        *_FIRST,
+        "iifname vmap @audit-egress",
+    ],
+    "audit-ingress": [
+        "type filter hook forward priority filter + 3; policy accept;",
+        _FIRST[0],
+        f"ct mark & 0x{TOLD:08x} != 0 ct mark set ct mark & 0x{TOLD ^ 0xFFFFFFFF:08x} accept",
+        _FIRST[1],
+        "oifname vmap @audit-ingress",
+    ],
+    "audit-to-node": [
+        "type filter hook input priority filter + 2; policy accept;",
+        *_FIRST,
+        "iifname vmap @audit-egress-node",
+    ],
+}
 BIND_CHAINS: Mapping[str, Sequence[str]] = {
     "bind": [
         "type filter hook forward priority filter + 1; policy accept;",
@@ -130,6 +156,15 @@ class Content(NamedTuple):
 
 
 Existing = Mapping[str, Content]  # by table
+
+
+def auditing() -> list[str]:
+    """Statements that begin it."""
+    lines = []
+    for name, (hook, *rules) in AUDIT_CHAINS.items():
+        lines.append(f"add chain {TABLE} {name} {{ {hook} }}")
+        lines += [f"add rule {TABLE} {name} {rule}" for rule in rules]
+    return lines
 
 
 def tables(*, antispoofing: bool, existing: Existing | None, wanted: Collection[str] = ()) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from flock.core.policy.compiled import ALL_PODS, NODES, GroupId, NamedPort, PolicyKey
+from flock.core.policy.wording import policy_text
 
 LONGEST_NAME = 120  # the kernel takes 255; nobody reads that
 LONGEST_COMMENT = 120  # nft 1.0.6 takes 128 bytes
@@ -39,7 +40,7 @@ def comment(text: str) -> str:
 
 def policies_text(policies: tuple[PolicyKey, ...], longest: int) -> str:
     """As many as there is room for, and how many more there are."""
-    told = _FOREIGN_IN_TEXT.sub("'", ",".join("/".join(filter(None, key)) for key in policies)) or "undecided"
+    told = _FOREIGN_IN_TEXT.sub("'", ",".join(map(policy_text, policies))) or "undecided"
     if len(told) <= longest or "," not in told:
         return shorten(told, longest)
     room = longest - len(f" and {len(policies)} more")

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Collection
 from typing import NamedTuple
 
-import msgspec
-
 from flock.core.policy import layout, names, walls
 from flock.core.policy.chainuse import ChainUse
 from flock.core.policy.compiled import (
@@ -54,32 +52,10 @@ from flock.core.policy.elements import (
     statements,
 )
 from flock.core.policy.numbers import Numbers, PodNumbers
-from flock.core.policy.rules import VIEWS, Asked, Class, by_name, chains_of, version_of
+from flock.core.policy.rendered import Expected, ExpectedOfPod, Transaction
+from flock.core.policy.rules import AUDITS, VIEWS, Asked, Class, by_name, chains_of, version_of
 
 Audience = tuple[GroupId | None, NamedPort]
-
-
-class Transaction(msgspec.Struct, frozen=True):
-    """`prepare` makes what nothing leads to yet, and changes policies nobody leaves.  The rest comes after it in one
-    transaction, as a script or as operations; the other is empty."""
-
-    prepare: str = ""
-    script: str = ""
-    operations: tuple[Operation, ...] = ()
-
-
-class Expected(msgspec.Struct, frozen=True):
-    """How much has to be in our tables but ARP's: rules by chain, elements by set."""
-
-    rules: dict[str, int]
-    elements: dict[str, int]
-
-
-class ExpectedOfPod(msgspec.Struct, frozen=True):
-    """What one pod depends on: its elements, and how many rules are in the chains its packets meet."""
-
-    elements: tuple[Element, ...]
-    rules: dict[tuple[Table, str], int]
 
 
 class Ruleset:
@@ -155,7 +131,10 @@ class Ruleset:
         rules: dict[tuple[Table, str], int] = {(TABLE, name): count for name, count in layout.count(judging).items()}
         rules |= {(BIND_TABLE, name): count for name, count in layout.count(layout.BIND_CHAINS).items()}
         rules |= {(BIND_TABLE, chain(interface)): 1 for chain in (source_chain, destination_chain)}
-        for class_ in classes_of(*pod):
+        classes = classes_of(*pod)
+        if any(class_.kind in AUDITS for class_ in classes):
+            rules |= {(TABLE, name): count for name, count in layout.count(layout.AUDIT_CHAINS).items()}
+        for class_ in classes:
             named = [class_.chain, *(name for asked in class_.asked() for name in self._parts[asked])]
             rules |= {(TABLE, name): len(self._rules[name]) for name in named}
         return ExpectedOfPod(tuple(dict.fromkeys(pod_elements(pod))), rules)
@@ -163,7 +142,7 @@ class Ruleset:
     def expected(self, compiled: Compiled) -> Expected:
         """For comparing with what is in the kernel."""
         fixed = {**layout.CHAINS, **layout.BIND_CHAINS, **walls.chains(antispoofing=self._antispoofing)}
-        rules = layout.count(fixed)
+        rules = layout.count({**fixed, **(layout.AUDIT_CHAINS if self._audits else {})})
         for interface in self._subjects:
             rules |= {source_chain(interface): 1, destination_chain(interface): 1}
         elements = Counter(dict.fromkeys(_SETS, 0))
@@ -184,7 +163,7 @@ class Ruleset:
         it, which must not meet that any more, it changes together with the pods."""
         self._policies.update({policy.key: policy for policy in change.policies})
         sets, old_sets = self._new_sets(change), self._old_sets(change)
-        uses = ChainUse(self._classes, self._chains)
+        uses, audited = ChainUse(self._classes, self._chains), self._audits
         subjects = self._take_subjects(change, cut, uses)
         updated = {policy.key for policy in change.policies}
         rewritten = {asked for asked in self._chains if not updated.isdisjoint(asked.policies)} if updated else set()
@@ -194,13 +173,18 @@ class Ruleset:
         )
         classes = uses.new_classes | crowds
         late_classes = {c for c in classes if not late.isdisjoint(c.asked())} if late else set()
+        begins, ends = self._audits and not audited, audited and not self._audits
         steps = _Steps(
             sets=sets,
             members=self._members(change),
-            chains=self._define(uses.new_chains | rewritten - late, classes - late_classes),
+            chains=[
+                *self._define(uses.new_chains | rewritten - late, classes - late_classes),
+                *(layout.auditing() if begins else ()),
+            ],
             late=self._define(late, late_classes),
             moves=subjects,
             gone=[
+                *(Operation(False, Chain(name)) for name in (layout.AUDIT_CHAINS if ends else ())),
                 *(Operation(False, Chain(name)) for name in self._gone(uses.old_classes, uses.old_chains)),
                 *(Operation(False, NamedSet(name)) for name in old_sets),
             ],
@@ -208,6 +192,11 @@ class Ruleset:
         for key in change.removed_policies:
             self._policies.pop(key, None)
         return steps
+
+    @property
+    def _audits(self) -> bool:
+        """Is some pod judged by policies that are only audited?"""
+        return any(class_.kind in AUDITS for class_ in self._classes)
 
     def _define(self, policies: Collection[Asked], classes: Collection[Class]) -> list[str]:
         """Chains of policies, new or anew, and of new classes; all are named before the first jump to one."""

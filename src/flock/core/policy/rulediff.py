@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from flock.core.policy.render import Expected
+from flock.core.policy.rendered import Expected
 
 
 def differences(expected: Expected, observed: Expected) -> list[str]:

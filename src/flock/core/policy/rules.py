@@ -27,9 +27,13 @@ from flock.core.policy.compiled import (
     named_audiences,
 )
 from flock.core.policy.crowds import Together
-from flock.core.policy.dropping import ITSELF, logged_drop
+from flock.core.policy.dropping import ITSELF, audited, logged_drop
+from flock.core.policy.wording import policy_text
 
-Kind = Literal["ingress", "egress", "ingress-replies", "egress-replies", "egress-node"]
+Kind = Literal[
+    "ingress", "egress", "ingress-replies", "egress-replies", "egress-node",
+    "audit-ingress", "audit-egress", "audit-egress-node",
+]  # fmt: skip
 FEW = 4  # lines that may stay together where a chain for the ports would only be one jump more
 REPLIES: dict[Direction, Kind] = {"ingress": "ingress-replies", "egress": "egress-replies"}
 
@@ -51,6 +55,19 @@ VIEWS: dict[Kind, View] = {
     "egress-replies": View("egress", peer="saddr", server="saddr", own="oifname", port="sport"),
     "egress-node": View("egress", peer="daddr", server="daddr", own="iifname", port="dport"),
 }
+# The same, for how packets would be judged, were audited policies in force.
+AUDITS: dict[Kind, Kind] = {"audit-ingress": "ingress", "audit-egress": "egress", "audit-egress-node": "egress-node"}
+VIEWS |= {audit: VIEWS[kind] for audit, kind in AUDITS.items()}
+
+
+def _drop(kind: Kind, by: tuple[PolicyKey, ...] | str) -> list[str]:
+    """Dropped, or told that it would be.  `by`: whose doing that is, policies or one rule in words."""
+    direction = VIEWS[kind].direction
+    said = f"audit-{direction}" if kind in AUDITS else direction
+    prefix = names.rule_prefix(said, by) if isinstance(by, str) else names.log_prefix(said, by)
+    if kind in AUDITS:
+        return audited(prefix, told=kind == "audit-egress")
+    return logged_drop(prefix, f"{direction}-drops")
 
 
 class Asked(NamedTuple):
@@ -77,19 +94,23 @@ class Asked(NamedTuple):
 
 
 class Class(NamedTuple):
-    """Pods that are judged by the same policies are judged by one chain.  `policies`: None where none isolates."""
+    """Pods that are judged by the same policies are judged by one chain.  `policies`: None where none isolates.
+    `audited`: those of all of them that are, where the chain is about that."""
 
     kind: Kind
     policies: tuple[PolicyKey, ...] | None
     tiers: Tiers = NO_TIERS
+    audited: tuple[PolicyKey, ...] = ()
 
     @property
     def chain(self) -> str:
-        return names.class_chain(self.kind, self.policies, *((self.tiers,) if self.tiers != NO_TIERS else ()))
+        more = (self.tiers, self.audited) if self.audited else (self.tiers,) if self.tiers != NO_TIERS else ()
+        return names.class_chain(self.kind, self.policies, *more)
 
     @property
     def is_crowd(self) -> bool:
-        return len(self.policies or ()) > crowds.MANY
+        """Of which unions are kept; not for what is only audited."""
+        return len(self.policies or ()) > crowds.MANY and self.kind not in AUDITS
 
     @property
     def comment(self) -> str:
@@ -122,8 +143,13 @@ class Class(NamedTuple):
             ITSELF,
             *(f"{line} accept".lstrip() for line in shared),
             *(f"jump {names.policy_chain(self.kind, policy)}" for policy in apart),
-            *logged_drop(names.log_prefix(view.direction, self.policies), f"{view.direction}-drops"),
+            *_drop(self.kind, self._blamed()),
         ]
+
+    def _blamed(self) -> tuple[PolicyKey, ...]:
+        """For what NetworkPolicies do not let through: these, or of audited policies those that led to it."""
+        isolating = self.policies or ()
+        return tuple(key for key in self.audited if key in (*self.tiers.admin, *isolating)) or isolating
 
 
 def by_name(what: Asked | Class) -> tuple[str, str]:
@@ -159,8 +185,8 @@ def _tier_chains(asked: Asked, policies: Mapping[PolicyKey, CompiledPolicy]) -> 
             found[ports_chain] = [f"{port} {verdict}" for port in ports]
             lines += [f"{peer} {'goto' if rule.action == 'Pass' else 'jump'} {ports_chain}" for peer in peers]
         if rule.action == "Deny":
-            by = names.rule_prefix(view.direction, f"{policy.tier} {policy.key[1]} {view.direction}[{position}]")
-            found[deny] = logged_drop(by, f"{view.direction}-drops")
+            by = f"{policy.tier} {policy_text(policy.key)} {view.direction}[{position}]"
+            found[deny] = _drop(asked.kind, by)
         elif rule.action == "Pass" and ports_chain in found:
             lines.append(f"goto {after}")
             found[ports_chain].append(f"goto {after}")

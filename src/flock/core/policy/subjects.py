@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from flock.core.policy.compiled import PolicyKey, Subject
+from flock.core.policy.compiled import DIRECTIONS, PolicyKey, Subject
 from flock.core.policy.crowds import Crowds
 
 
@@ -14,7 +14,7 @@ class Subjects:
         self._crowds = crowds
 
     def names(self, policy: PolicyKey) -> bool:
-        """Is anybody judged by it?"""
+        """Is anybody judged by it, or would be?"""
         return policy in self._users
 
     def commit(self, now: Iterable[tuple[str, Subject | None]]) -> tuple[list[Subject], list[str], set[PolicyKey]]:
@@ -39,7 +39,8 @@ class Subjects:
     def _count(self, subject: Subject | None, step: int) -> Iterator[PolicyKey]:
         if subject is None:
             return
-        for key in {*subject.verdicts.named("ingress"), *subject.verdicts.named("egress")}:
+        judging = (subject.verdicts, *((subject.audit.verdicts,) if subject.audit else ()))
+        for key in {key for verdicts in judging for direction in DIRECTIONS for key in verdicts.named(direction)}:
             self._users[key] += step
             if not self._users[key]:
                 del self._users[key]

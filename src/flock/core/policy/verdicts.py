@@ -1,23 +1,33 @@
-"""By which policies a pod is judged, in each direction."""
+"""By which policies a pod is judged, in each direction, and by which it would be, were audited ones in force."""
 
 from collections.abc import Collection, Iterable
 
 from flock.core.policy.budget import POD_POLICIES
-from flock.core.policy.compiled import NO_TIERS, CompiledPolicy, Direction, PolicyKey, Tiers, Verdicts
+from flock.core.policy.compiled import NO_TIERS, Audit, CompiledPolicy, Direction, PolicyKey, Tiers, Verdicts
 
 
-def verdicts(
-    network_policies: Iterable[CompiledPolicy],
-    cluster_policies: Iterable[CompiledPolicy],
+def judged(
+    policies: Iterable[CompiledPolicy],
     *,
     known: bool,
     doubtful: Collection[PolicyKey] = (),
-) -> Verdicts:
-    """Of a pod that these select, as far as they are in force.  `known`: its labels are.  Else these are all that may
-    select it: NetworkPolicies isolate it and let nothing through, and `doubtful` names those of the cluster's that may
-    not mean it."""
-    selecting = [policy for policy in network_policies if not policy.audited]
-    above = [policy for policy in cluster_policies if not policy.audited]
+    replaced: Collection[PolicyKey] = (),
+) -> tuple[Verdicts, Audit | None]:
+    """A pod that these select.  `known`: its labels are.  Else these are all that may select it: NetworkPolicies
+    isolate it and let nothing through, and `doubtful` names those of the cluster's that may not mean it.  `replaced`:
+    in whose place another version is tried."""
+    policies = list(policies)
+    in_force = _verdicts([policy for policy in policies if not policy.audited], known, doubtful)
+    audited = sorted(policy.key for policy in policies if policy.audited)
+    if not audited and not replaced:
+        return in_force, None
+    would = _verdicts([policy for policy in policies if policy.key not in replaced], known, doubtful)
+    return in_force, Audit(would, tuple(audited)) if would != in_force else None
+
+
+def _verdicts(policies: list[CompiledPolicy], known: bool, doubtful: Collection[PolicyKey]) -> Verdicts:
+    selecting = [policy for policy in policies if policy.tier is None]
+    above = [policy for policy in policies if policy.tier is not None]
     return Verdicts(
         _isolating(selecting, "ingress", known),
         _isolating(selecting, "egress", known),

@@ -1,12 +1,23 @@
 """Compiled rules in words, for people: what a rule is about, and who and what it lets through."""
 
-from flock.core.policy.compiled import NODES, CompiledPolicy, Direction, GroupId, NamedPort, Peers, PortRange, Rule
+from flock.core.policy.compiled import (
+    NODES,
+    TRIED,
+    CompiledPolicy,
+    Direction,
+    GroupId,
+    NamedPort,
+    Peers,
+    PortRange,
+    Rule,
+)
 
 MAX_NAMED = 6  # blocks or ports spelled out; an exception may leave hundreds of networks
 
 
 def policy_text(key: tuple[str, str]) -> str:
-    return "/".join(filter(None, key))
+    """One that is tried has the name it will have."""
+    return "/".join(filter(None, key)).removesuffix(TRIED)
 
 
 def tier_rule_text(policy: CompiledPolicy, direction: Direction, number: int) -> str:

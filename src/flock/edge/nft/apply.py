@@ -15,7 +15,8 @@ from typing import TypeVar
 from flock.core.errors import KernelRefused
 from flock.core.policy.compiled import Compiled
 from flock.core.policy.elements import ORIGINAL_TABLE
-from flock.core.policy.render import Ruleset, Transaction
+from flock.core.policy.render import Ruleset
+from flock.core.policy.rendered import Transaction
 from flock.edge.nft import observe
 from flock.edge.nft.socket import NftSocket
 from flock.edge.nft.watch import Watch

@@ -1,4 +1,4 @@
-"""Packets our rules dropped, live: the kernel copies their headers to NFLOG group 133, at a limited rate.
+"""Packets our rules dropped, or would drop, live: the kernel copies their headers to an NFLOG group, at a limited rate.
 
 Only one process can listen to a group; who asks the agent shares its reader.  However many there are (each place that
 drops has a rate of its own), a bounded share of the loop goes into them: the kernel hands them over in bulk, and beyond
@@ -10,10 +10,11 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from flock.core.errors import KernelRefused
-from flock.core.happenings import Dropped
-from flock.core.policy.dropping import NFLOG_GROUP
+from flock.core.happenings import Dropped, WouldDrop
+from flock.core.policy.dropping import AUDIT_GROUP, NFLOG_GROUP
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
 from flock.edge.netlink.socket import NETLINK_NETFILTER, TIMEOUT
@@ -37,8 +38,12 @@ class Drops(Listener):
 
     gather = 0.02
 
-    def __init__(self, *, on_drop: Callable[[Dropped, int], None], pod_at: Callable[[int], str]) -> None:
+    def __init__(
+        self, *, on_drop: Callable[[Dropped, int], None], pod_at: Callable[[int], str], group: int = NFLOG_GROUP
+    ) -> None:
         """KernelRefused if somebody else listens to the group."""
+        self._group = group
+        self._kind = WouldDrop if group == AUDIT_GROUP else Dropped
         self._on_drop = on_drop
         self._pod_at = pod_at
         self._next = 0  # number of the drop that is told next, if none is passed over
@@ -63,11 +68,11 @@ class Drops(Listener):
         return made
 
     def _configure(self, made: socket.socket, attribute: bytes) -> None:
-        made.send(w.message(CONFIG, w.NLM_F_ACK, 1, struct.pack(">BBH", 0, 0, NFLOG_GROUP) + attribute))
+        made.send(w.message(CONFIG, w.NLM_F_ACK, 1, struct.pack(">BBH", 0, 0, self._group) + attribute))
         for kind, _, _, body in w.messages(made.recv(65536)):
             number = -struct.unpack_from("=i", body)[0] if kind == w.NLMSG_ERROR else 0
             if number:
-                raise KernelRefused(f"listen to NFLOG group {NFLOG_GROUP}: {os.strerror(number)}", errno=number)
+                raise KernelRefused(f"listen to NFLOG group {self._group}: {os.strerror(number)}", errno=number)
 
     def _take(self, data: bytes) -> None:
         now = time.monotonic()
@@ -81,28 +86,29 @@ class Drops(Listener):
                 attributes = w.attrs(body, 4)
                 number = int.from_bytes(attributes.get(NUMBER, b""), "big")
                 untold, self._next = number - self._next & 0xFFFFFFFF, number + 1
-                self._on_drop(_decode(attributes, self._pod_at), untold)
+                self._on_drop(self._kind(**_decoded(attributes, self._pod_at)), untold)
 
     def _missed(self) -> None:
         """The kernel counts them all."""
 
 
-def _decode(a: Mapping[int, bytes], pod_at: Callable[[int], str]) -> Dropped:
+def _decoded(a: Mapping[int, bytes], pod_at: Callable[[int], str]) -> dict[str, Any]:
     """The pod is behind where the packet goes for ingress and for what the node sends, else where it came from."""
     _, what, *policies = w.as_text(a.get(PREFIX, b"flock ?")).split(" ", 2)
+    what = what.removeprefix("audit-")
     (ethertype,) = struct.unpack_from(">H", a.get(PACKET_HEADER, bytes(2)))
     packet = a.get(PAYLOAD, b"")
     protocol, source, destination, port = _arp(packet) if ethertype == ETHERTYPE_ARP else _ip(packet)
     interface = OUTDEV if what == "ingress" or INDEV not in a else INDEV
-    return Dropped(
-        what=what,
-        pod=pod_at(int.from_bytes(a.get(interface, b""), "big")),
-        source=source,
-        destination=destination,
-        protocol=protocol,
-        port=port,
-        policies=policies[0] if policies else "",
-    )
+    return {
+        "what": what,
+        "pod": pod_at(int.from_bytes(a.get(interface, b""), "big")),
+        "source": source,
+        "destination": destination,
+        "protocol": protocol,
+        "port": port,
+        "policies": policies[0] if policies else "",
+    }
 
 
 def _arp(packet: bytes) -> tuple[str, str, str, int]:

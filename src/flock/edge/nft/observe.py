@@ -20,7 +20,7 @@ from flock.core.policy.elements import (
 )
 from flock.core.policy.layout import Content
 from flock.core.policy.numbers import Numbered, PodNumbers
-from flock.core.policy.render import Expected, ExpectedOfPod
+from flock.core.policy.rendered import Expected, ExpectedOfPod
 from flock.edge.netlink import wire as w
 from flock.edge.nft import batch as b
 from flock.edge.nft.socket import NftSocket
@@ -31,7 +31,8 @@ COUNTER_TYPE, COUNTER_PACKETS = 1, 2
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """Packets dropped since the tables were last made anew."""
+    """Packets dropped since the tables were last made anew; and connections let through that audited policies would not
+    have."""
 
     ingress: int = 0
     egress: int = 0
@@ -39,6 +40,7 @@ class Counted(msgspec.Struct, frozen=True):
     walled: int = 0
     overfull: int = 0
     spoofed_arp: int = 0
+    audited: int = 0
 
 
 def sources() -> dict[str, list[str]]:
