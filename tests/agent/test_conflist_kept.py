@@ -1,5 +1,6 @@
 """The runtime's configuration, kept: written, retried, restored, and following the plugins that are chained."""
 
+import base64
 import json
 import shutil
 from pathlib import Path
@@ -114,3 +115,53 @@ def test_a_chained_plugin_that_no_runtime_asks_for_status_is_not_asked(fresh: No
     fresh.start(*host.flags)
     eventually(host.file.exists)
     assert "portmap" not in degraded(fresh)
+
+
+# --- where plugins are ----------------------------------------------------------------------------------------------
+
+
+def elsewhere(host: Host, directory: Path, name: str) -> None:
+    """As Debian has it: plugins in a directory of the distribution, flock in another one."""
+    directory.mkdir(exist_ok=True)
+    host.plugin(name, NEW)
+    (host.bin / name).rename(directory / name)
+
+
+def attach(node: Node, name: str, path: str, **conf: Any) -> None:
+    """An ADD of a runtime that looks for plugins there."""
+    node.namespace(name)
+    config = {"cniVersion": "1.0.0", "name": "flock", "type": "flock", **conf}
+    request = {"container_id": name, "netns": node.path(name), "ifname": "eth0", "args": "", "path": path}
+    data = base64.b64encode(json.dumps(config).encode()).decode()
+    assert "error" not in node.rpc({"op": "ADD", **request, "stdin_data": data})
+
+
+def test_a_plugin_is_chained_from_wherever_every_runtime_looks(fresh: Node, host: Host, tmp_path: Path) -> None:
+    host.conf.mkdir()
+    elsewhere(host, tmp_path / "usr-lib-cni", "portmap")
+    both = f"{host.bin}:{tmp_path / 'usr-lib-cni'}"
+    fresh.start(*host.flags)
+    eventually(lambda: host.offers() == ([*NEW], ["flock"]))
+    attach(fresh, "a", both)
+    eventually(lambda: host.offers() == ([*NEW], ["flock", "portmap"]), what="the runtime said where it looks")
+    fresh.kill()
+    fresh.start(*host.flags)
+    attach(fresh, "b", both)
+    assert host.offers() == ([*NEW], ["flock", "portmap"]), "over a restart"
+    (tmp_path / "usr-lib-cni" / "portmap").unlink()
+    eventually(lambda: host.offers() == ([*NEW], ["flock"]), what="its removal is noticed there too")
+    elsewhere(host, tmp_path / "usr-lib-cni", "portmap")
+    eventually(lambda: host.offers() == ([*NEW], ["flock", "portmap"]))
+    attach(fresh, "c", str(host.bin))
+    eventually(lambda: host.offers() == ([*NEW], ["flock"]), what="a runtime that would not find it")
+
+
+def test_ports_that_nobody_maps_are_said(fresh: Node, host: Host) -> None:
+    host.conf.mkdir()
+    fresh.start(*host.flags)
+    eventually(host.file.exists)
+    [flock] = json.loads(host.file.read_text())["plugins"]
+    assert flock["capabilities"]["portMappings"], "so that the runtime tells of them"
+    ports = [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]
+    attach(fresh, "a", str(host.bin), runtimeConfig={"portMappings": ports})
+    assert "port mappings are ignored, for no portmap is chained pod=default/a" in fresh.log_text()

@@ -155,7 +155,8 @@ class Agent:
         parts.happened.note(NodeReady(node=settings.node))
         if settings.cni_conf_dir is not None:
             conf_dir, bin_dir = settings.cni_conf_dir, settings.cni_bin_dir
-            self._keep(conflist=Conflist(conf_dir, bin_dir, socket=self._socket, wait=settings.cni_wait))
+            conflist = Conflist(conf_dir, bin_dir, parts.cni_paths, socket=self._socket, wait=settings.cni_wait)
+            self._keep(conflist=conflist)
         offer(operations, last=True)
         await self._supervisor.stay()
 

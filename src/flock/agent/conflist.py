@@ -17,6 +17,7 @@ from flock.core.cni import LATEST
 from flock.core.conflist import ASSUMED, CHAINED, EXECUTABLE, Plugins, offered, render_conflist
 from flock.core.errors import FlockError
 from flock.edge import inotify
+from flock.edge.cnipaths import CniPaths
 from flock.edge.conflist import plugins_present, status_problem, write_conflist
 
 log = logging.getLogger("conflist")
@@ -33,10 +34,12 @@ CHANGES = (
 class Conflist(Reconciler):
     """`problem`: why the file is not as it has to be; `failing`: which chained plugin keeps a node from being ready."""
 
-    def __init__(self, conf_dir: Path, bin_dir: Path, *, socket: Path, wait: float) -> None:
+    def __init__(self, conf_dir: Path, bin_dir: Path, paths: CniPaths, *, socket: Path, wait: float) -> None:
         super().__init__(log, "not offered to runtimes", period=LOOK, pauses=(RETRY, RETRY))
         self._conf_dir = conf_dir
         self._bin_dir = bin_dir
+        self._paths = paths
+        paths.on_news = self.trigger
         self._socket, self._wait = socket, wait
         self._notices = inotify.Notices(lambda: self.look_again(SETTLE))
         self._installed = False
@@ -52,7 +55,7 @@ class Conflist(Reconciler):
             await super().run()
 
     async def _reconcile(self) -> str:
-        for directory in (self._conf_dir, self._bin_dir):
+        for directory in (self._conf_dir, *self._paths.directories(self._bin_dir)):
             self._notices.watch(directory, CHANGES)
         try:
             written, self.failing = await asyncio.to_thread(self._write)
@@ -73,15 +76,21 @@ class Conflist(Reconciler):
 
     def _plugins(self) -> Plugins:
         """Asked again only if there are others, or one gave no answer."""
-        seen = [_identity(self._bin_dir / name) for name in (EXECUTABLE, *CHAINED)]
+        found = self._found()
+        seen = [(path, _identity(path)) for path in found.values()]
         if self._asked is None or self._asked[0] != seen or ASSUMED in self._asked[1].values():
-            self._asked = (seen, plugins_present(self._bin_dir))
+            self._asked = (seen, plugins_present(found))
         return self._asked[1]
+
+    def _found(self) -> dict[str, Path]:
+        where = {name: self._paths.find(name, self._bin_dir) for name in (EXECUTABLE, *CHAINED)}
+        return {name: path for name, path in where.items() if path is not None}
 
     def _failing(self, plugins: Plugins) -> str:
         if LATEST not in offered(plugins):
             return ""  # no runtime asks them
-        problems = {name: status_problem(self._bin_dir, name) for name in CHAINED if name in plugins}
+        found = self._found()
+        problems = {name: status_problem(found[name]) for name in CHAINED if name in plugins and name in found}
         told = [f"the chained plugin {name} fails STATUS: {problem}" for name, problem in problems.items() if problem]
         return "; ".join(told)
 

@@ -29,6 +29,7 @@ from flock.core.model import Allocation
 from flock.core.nodeconfig import set_aside
 from flock.edge.bird import room
 from flock.edge.cache import Cache
+from flock.edge.cnipaths import CniPaths
 from flock.edge.feeder import Feeder
 from flock.edge.hostunits import HostUnits
 from flock.edge.kernel.threads import Kernel
@@ -41,6 +42,7 @@ class Parts:
     def __init__(self, settings: Settings, *, readiness: Readiness, cache: Cache, feeder: Feeder) -> None:
         self.readiness, self.cache, self.feeder = readiness, cache, feeder
         self.happened = Happened()
+        self.cni_paths = CniPaths(settings.state_dir)
         self.store = Store(
             settings.state_dir, node=settings.node, cooldown=settings.cooldown, half_done=settings.run_dir / "pending"
         )

@@ -26,6 +26,7 @@ from flock.agent.reconciling import Reconciler
 from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_conf
 from flock.core.birdreplies import Session, protocol_names, sessions
 from flock.core.errors import FlockError
+from flock.core.fabrichealth import fabric_complaints
 from flock.core.happenings import BirdGone, BirdThere, SessionDown, SessionUp
 from flock.core.nodeconfig import PasswordSource, Peer
 from flock.edge.batching import Rounds
@@ -76,7 +77,9 @@ class Routing(Reconciler):
         self._looks: Rounds[None, None] = Rounds(self._look)
 
     def complaints(self) -> Iterable[str]:
-        return self.problem, self.bird_problem if self._configured.speaks else "", self.import_problem
+        yield from (self.problem, self.bird_problem if self._configured.speaks else "", self.import_problem)
+        if self._bird is not None and self._configured.config is not None and not self.bird_problem:
+            yield from fabric_complaints(self._configured.config, {session.name: session for session in self._sessions})
 
     async def run(self) -> None:
         """Until cancelled."""

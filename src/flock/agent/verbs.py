@@ -39,6 +39,10 @@ class Verbs:
             raise FieldError(
                 "CNI_ARGS", "K8S_POD_NAMESPACE and K8S_POD_NAME are missing", code=Code.INVALID_ENVIRONMENT
             )
+        self._parts.cni_paths.note(request.path)
+        if conf.port_mappings:
+            told = "port mappings are ignored, for no portmap is chained pod=%s/%s CNI_PATH=%s"
+            log.warning(told, args.namespace, args.name, request.path)
         await self._parts.readiness.until_ready(PATIENCE)
         self._deferred.forget(request.container_id, request.ifname)
         asked = Asked(

@@ -9,13 +9,15 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from flock.core.errors import FlockError
+from flock.core.errors import FieldError
 from flock.edge.manifestfile import SUFFIXES
+from flock.lab import manifests
 from flock.lab.fabric import Lab, locate
 from flock.lab.home import DEFAULT_NAME
 from flock.lab.mirror import strays
@@ -23,7 +25,7 @@ from flock.lab.reach import ask, ping
 from flock.lab.routers import DAEMONS
 from flock.lab.status import observe
 from flock.lab.topology import TOPOLOGIES
-from flock.lab.traffic import summary
+from flock.lab.traffic import Exchange, summary
 from flock.lab.view import draw
 
 Arguments = argparse.Namespace
@@ -84,7 +86,9 @@ def add_commands(subparsers: Any) -> None:
 
 
 def _add_up(up: argparse.ArgumentParser) -> None:
-    up.epilog = "When something does not start, what was built stays for a look; `lab down` removes it."
+    up.epilog = (
+        "When something does not start, what was built stays for a look, until `lab down` with its --name or --dir."
+    )
     up.add_argument("--nodes", type=int, default=3)
     up.add_argument("--routers", type=int, default=2)
     up.add_argument("--router", choices=[*DAEMONS], default="bird", help="the routers' daemon (default: bird)")
@@ -161,7 +165,10 @@ def _apply(arguments: Arguments) -> int:
     lab = _lab(arguments)
     for path in arguments.files:
         if path.suffix not in SUFFIXES:
-            raise FlockError(f"{path}: a manifest's name ends in {', '.join(SUFFIXES)}")
+            raise FieldError("FILE", f"{path}: a manifest's name ends in {', '.join(SUFFIXES)}")
+        for note in manifests.problems(path):
+            print(f"note: {path}: {note}", file=sys.stderr)
+    for path in arguments.files:
         shutil.copyfile(path, lab.home.manifests / path.name)
     return 0
 
@@ -176,7 +183,10 @@ def _ping(arguments: Arguments) -> int:
 
 def _ask(arguments: Arguments) -> int:
     options = {"every": arguments.every, "duration": arguments.duration, "flows": arguments.flows}
-    seen = summary(ask(_lab(arguments), arguments.source, arguments.target, **options))
+    heard: list[Exchange] = []
+    with suppress(KeyboardInterrupt):  # what was heard until then is told
+        heard.extend(ask(_lab(arguments), arguments.source, arguments.target, **options))
+    seen = summary(heard)
     for replica, answers in seen.by_replica.items():
         print(f"{replica:20} {answers:6} {answers / seen.asked:6.1%}")
     print(f"{'lost':20} {seen.lost:6} {seen.lost / max(seen.asked, 1):6.1%}   over {seen.lossy:.3f} s")

@@ -15,9 +15,12 @@ from typing import Any
 from flock import __version__
 from flock.cli import check, config, lab, policy, router_config, view
 from flock.cli.answers import NO, Shown, show, show_happened
-from flock.core.errors import FlockError
+from flock.core.errors import FieldError, FlockError
 from flock.core.tables import table
 from flock.edge.rpc_client import AgentError
+
+WRONG_USAGE = 2
+INTERRUPTED = 130  # by Ctrl-C, as shells say it
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -29,7 +32,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except FlockError as error:
         print(f"flockctl: {error.msg}", *filter(None, [error.details]), sep="\n", file=sys.stderr)
-        sys.exit(NO)
+        of_usage = isinstance(error, FieldError) and (error.field.startswith("--") or error.field == "FILE")
+        sys.exit(WRONG_USAGE if of_usage else NO)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
 

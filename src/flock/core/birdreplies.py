@@ -8,6 +8,7 @@ import msgspec
 
 _HEAD = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\d{4}-\d\d-\d\d \S+|\S+)\s*(.*)")
 _CHANNEL = re.compile(r"\s*Channel (\S+)")
+_STATE = re.compile(r"\s+State:\s+(\S+)")
 _LIMIT = re.compile(r"Import limit:\s+(\d+) \[HIT\]")
 _ROUTES = re.compile(r"Routes:\s+(\d+) imported(?:, \d+ filtered)?, (\d+) exported")
 
@@ -28,10 +29,11 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """Prefixes of one family that were received and sent."""
+    """Prefixes of one family that were received and sent; `up`: both ends have the family on the session."""
 
-    imported: int
-    exported: int
+    imported: int = 0
+    exported: int = 0
+    up: bool = True
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +93,13 @@ def _session(head: re.Match[str], details: Iterable[str]) -> Session:
     for line in details:
         if channel := _CHANNEL.fullmatch(line):
             family, limit = channel[1], None
+        elif family and family not in families and (state := _STATE.fullmatch(line)):
+            families[family] = Carried(up=state[1] == "UP")
         elif hit := _LIMIT.search(line):
             limit = int(hit[1])
         elif routes := _ROUTES.search(line):
-            families[family] = Carried(int(routes[1]), int(routes[2]))
+            up = families[family].up if family in families else True
+            families[family] = Carried(int(routes[1]), int(routes[2]), up=up)
             if limit is not None and int(routes[1]) >= limit:
                 full.append(family)
         key, colon, value = line.strip().partition(":")

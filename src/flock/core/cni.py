@@ -93,6 +93,7 @@ def _args_error(problem: str, *, details: str = "") -> FieldError:
 
 class RuntimeConfig(msgspec.Struct, frozen=True):
     pod_annotations: dict[str, str] | None = msgspec.field(default=None, name="io.kubernetes.cri.pod-annotations")
+    port_mappings: tuple[Any, ...] | None = msgspec.field(default=None, name="portMappings")
     ips: tuple[str, ...] | None = None
     mac: str | None = None
 
@@ -143,6 +144,11 @@ class NetConf(
     @property
     def pod_annotations(self) -> Mapping[str, str] | None:
         return self.runtime_config.pod_annotations if self.runtime_config else None
+
+    @property
+    def port_mappings(self) -> bool:
+        """Asked of us, who make none: by a conflist in which nobody else does."""
+        return bool(self.runtime_config and self.runtime_config.port_mappings)
 
     def fixed(self, args: CniArgs) -> Fixed:
         runtime = self.runtime_config or RuntimeConfig()

@@ -26,7 +26,7 @@ def render_conflist(*, socket: Path, wait: float, plugins_present: Plugins) -> s
     """Chains those of `plugins_present` that flock knows how to use."""
     flock: dict[str, Any] = {
         "type": EXECUTABLE,
-        "capabilities": {ANNOTATIONS: True, "ips": True, "mac": True},
+        "capabilities": {ANNOTATIONS: True, "ips": True, "mac": True, **_said_by_us(plugins_present)},
         "socket": str(socket),
         "wait": wait,
         "deferDel": True,
@@ -35,6 +35,11 @@ def render_conflist(*, socket: Path, wait: float, plugins_present: Plugins) -> s
     versions = offered(plugins_present)
     conflist = {"cniVersion": VERSION, "cniVersions": versions, "name": NETWORK, "plugins": [flock, *chained]}
     return json.dumps(conflist, indent=2) + "\n"
+
+
+def _said_by_us(plugins: Plugins) -> dict[str, bool]:
+    """Without portmap nobody hears of ports that a container wants: the agent does then, and says so."""
+    return {} if "portmap" in plugins else {CHAINED["portmap"]: True}
 
 
 def entry(name: str) -> dict[str, Any]:

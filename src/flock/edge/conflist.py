@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from flock.core.cni import LATEST
-from flock.core.conflist import ASSUMED, CHAINED, EXECUTABLE, NETWORK, VERSION, entry
+from flock.core.conflist import ASSUMED, NETWORK, VERSION, entry
 from flock.core.errors import FlockError
 from flock.edge.placing import place
 
@@ -31,10 +31,10 @@ class _Error(msgspec.Struct):
     msg: str = ""
 
 
-def plugins_present(bin_dir: Path) -> dict[str, tuple[str, ...]]:
-    """flock and those of CHAINED that are there, without those that are too old for our version: one such would fail
+def plugins_present(found: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
+    """What each of those found says it knows, without those that are too old for our version: one such would fail
     every pod."""
-    said = {name: _said(bin_dir / name) for name in (EXECUTABLE, *CHAINED) if (bin_dir / name).exists()}
+    said = {name: _said(path) for name, path in found.items()}
     return {name: versions for name, versions in said.items() if VERSION in versions}
 
 
@@ -55,10 +55,11 @@ def supported_versions(executable: Path) -> tuple[str, ...]:
         raise FlockError(f"{executable} does not tell its CNI versions: {reason}") from None
 
 
-def status_problem(bin_dir: Path, name: str) -> str:
+def status_problem(plugin: Path) -> str:
     """Why a chained plugin that knows STATUS fails it, as a runtime is going to hear it; empty if it does not."""
     try:
-        answer = _ask(bin_dir / name, "STATUS", {"cniVersion": LATEST, "name": NETWORK, **entry(name)}, bin_dir)
+        asked = {"cniVersion": LATEST, "name": NETWORK, **entry(plugin.name)}
+        answer = _ask(plugin, "STATUS", asked, plugin.parent)
         said = msgspec.json.decode(answer.stdout, type=_Error) if answer.returncode else None
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
         return f"it does not say why: {error}"

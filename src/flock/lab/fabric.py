@@ -65,6 +65,8 @@ class Lab:
         """
         _check(name, router)
         given = manifests.node_configs(nodeconfigs) if nodeconfigs else ()
+        if nodeconfigs and not given:
+            raise FieldError("--nodeconfigs", f"there is no NodeConfig in {nodeconfigs}")
         drawn = plan_for(given) if given and topology is None else None
         chosen = drawn or plan(nodes=nodes, routers=routers, topology=topology or "leaf-spine")
         home = Home(directory or DEFAULT_ROOT / name)
@@ -232,13 +234,18 @@ def locate(*, name: str | None, directory: Path | None) -> tuple[str, Home]:
     return name or DEFAULT_NAME, home
 
 
+def _removal(name: str) -> str:
+    """Of this lab and no other: without a name it would be the default one."""
+    return "`flockctl lab down" + (f" --name {name}`" if name != DEFAULT_NAME else "`")
+
+
 def _check(name: str, router: Kind) -> None:
     if os.geteuid() != 0:
         raise LabError("a lab needs root: it makes network namespaces")
     if not _NAME.fullmatch(name):
         raise FieldError("--name", f"{name!r} is not a name: up to 32 of a-z, 0-9 and -")
     if namespaces.present(name):
-        raise FieldError("--name", f"lab {name} is there already, whole or in part; `flockctl lab down` removes it")
+        raise FieldError("--name", f"lab {name} is there already, whole or in part; {_removal(name)} removes it")
     for kind in dict.fromkeys(("bird", router)):
         daemon = DAEMONS[kind]
         if shutil.which(daemon.program) is None:

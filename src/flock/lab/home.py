@@ -58,7 +58,9 @@ class Home:
             raise FieldError("--dir", f"{self.path} is too long: sockets in it would have {longest} characters")
         self.path.mkdir(parents=True, exist_ok=True)
         if any(self.path.iterdir()):
-            raise FieldError("--dir", f"{self.path} is not empty; `flockctl lab down` removes a lab that is there")
+            raise FieldError(
+                "--dir", f"{self.path} is not empty; `flockctl lab down --dir {self.path}` removes a lab that is there"
+            )
         write(self._record, msgspec.json.format(msgspec.json.encode(record)))
         self.manifests.mkdir()
         self.pods.mkdir()

@@ -22,6 +22,17 @@ def copy(source: Path, target: Path) -> None:
         shutil.copyfile(path, target / path.name)
 
 
+def problems(path: Path) -> tuple[str, ...]:
+    """Why an agent would not take all of the file.  Raises FieldError if it would take nothing of it."""
+    try:
+        manifest = parse_manifest(path.read_bytes(), node=None)
+    except (OSError, Unreadable) as error:
+        raise FieldError(str(path), getattr(error, "strerror", None) or str(error)) from None
+    if not manifest.objects and not manifest.refused:
+        raise FieldError(str(path), "no object in it of a kind that flock reads")
+    return tuple(f"{key}: {problem}" for key, problem in manifest.refused.items())
+
+
 def node_configs(directory: Path) -> tuple[NodeConfig, ...]:
     """The NodeConfigs of a directory, checked; of two with one name the later file wins, as for the agent.
 

@@ -35,7 +35,10 @@ def ask(
     command = [sys.executable, "-m", "flock.lab.traffic", "ask", addresses(lab, target)[0], *options]
     with subprocess.Popen(lab.host(source).inside(command), stdout=subprocess.PIPE, text=True) as asker:
         assert asker.stdout is not None
-        yield from read(asker.stdout)
+        try:
+            yield from read(asker.stdout)
+        finally:
+            asker.terminate()  # whoever listens may have heard enough
 
 
 def addresses(lab: Lab, target: str) -> tuple[str, ...]:

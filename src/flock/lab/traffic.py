@@ -117,8 +117,9 @@ def main() -> None:
     a = parser.parse_args()
     if a.verb == "serve":
         serve(a.name, [a.port])
-    for exchange in ask(a.address, a.port, every=a.every, duration=a.duration, flows=a.flows):
-        print(json.dumps(msgspec.to_builtins(exchange)), flush=True)
+    with suppress(KeyboardInterrupt, BrokenPipeError):  # whoever started us says what there is to say
+        for exchange in ask(a.address, a.port, every=a.every, duration=a.duration, flows=a.flows):
+            print(json.dumps(msgspec.to_builtins(exchange)), flush=True)
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ family = Choice(get_args(Family))
 
 
 def asn(value: Any) -> int:
-    number = Integer(1, 2**32 - 1)(value)
-    if number in (_AS_TRANS, 2**16 - 1, 2**32 - 1):
+    number = Integer(1, 2**32 - 2)(value)
+    if number in (_AS_TRANS, 2**16 - 1):
         raise ValueError(f"{number} is reserved and cannot be an AS number of yours")
     return number
 

@@ -1,0 +1,48 @@
+"""A session that is down, or a family that it does not carry, is said by `status`, and no longer once it is mended."""
+
+from pathlib import Path
+from typing import Any
+
+from fabric_parts import (
+    MakeLab,
+    becomes,
+    change_config,
+    degraded,
+    established,
+    eventually,
+    flockctl,
+    node_configs,
+    told,
+    write_configs,
+)
+
+from flock.lab.fabric import Lab
+
+
+def test_a_session_that_is_down_is_a_degraded_line(lab: Lab) -> None:
+    becomes(lambda: degraded(lab, "n1"), "")
+    lab.cut("n1-r1")
+    eventually(lambda: degraded(lab, "n1"), lambda text: "the session with r1 is down: " in text)
+    shown = flockctl(lab, "n1", "status")
+    assert shown.returncode == 0 and "degraded  the session with r1 is down" in shown.stdout
+    lab.mend("n1-r1")
+    becomes(lambda: degraded(lab, "n1"), "")
+
+
+def test_a_family_that_no_session_carries_is_a_degraded_line(make_lab: MakeLab, tmp_path: Path) -> None:
+    """First this end has no IPv4 on the session, then the router has none.  It is established all the while."""
+    [config] = node_configs()
+    config["spec"]["bgp"]["peers"][0]["families"] = ["ipv6"]
+    lab = make_lab(nodeconfigs=write_configs(tmp_path, [config]), nodes=1, routers=1, topology="leaf-spine")
+    eventually(
+        lambda: degraded(lab, "n1"), lambda text: "no session carries IPv4: no router hears of spec.cidr4" in text
+    )
+
+    def both(spec: dict[str, Any]) -> None:
+        spec["bgp"]["peers"][0]["families"] = ["ipv6", "ipv4"]
+
+    change_config(lab, "n1", both)
+    families = {"ipv6": True, "ipv4": False}
+    becomes(lambda: {name: of["up"] for name, of in told(lab, "n1", "bgp")[0]["families"].items()}, families)
+    eventually(lambda: degraded(lab, "n1"), lambda text: "the session with r1 carries no IPv4: the router" in text)
+    assert established(lab, "n1")

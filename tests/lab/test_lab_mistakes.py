@@ -1,0 +1,88 @@
+"""What somebody does wrong with a lab is said at once, with the exit code of its kind, and touches no other lab."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab_making import MakeLab
+
+from flock.cli.main import main
+from flock.core.errors import FieldError
+from flock.core.nodeconfig import values
+from flock.lab.fabric import Lab
+
+FLOCKCTL = [sys.executable, "-c", "from flock.cli.main import main; main()", "lab"]
+
+
+def ends(*argv: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["lab", *argv])
+    code = ended.value.code
+    assert isinstance(code, int)
+    return code
+
+
+def test_the_hint_names_the_lab_that_is_in_the_way(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(nodes=1, routers=1, plain=True, settled=False)
+    with pytest.raises(FieldError, match=f"`flockctl lab down --name {lab.name}`"):
+        Lab.up(name=lab.name, plain=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FieldError, match=f"`flockctl lab down --dir {tmp_path}`"):
+        Lab.up(name=f"{lab.name}-b", directory=tmp_path, plain=True)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("up", "--nodes", "0"), ("up", "--routers", "99"), ("up", "--name", "UPPER"), ("up", "--nodeconfigs", "/nowhere")],
+)
+def test_wrong_usage_ends_with_2(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends(*argv) == 2
+    assert argv[1] in capsys.readouterr().err
+
+
+def test_a_directory_without_nodeconfigs_is_refused_before_anything_is_built(
+    lab_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "configs").mkdir()
+    home = tmp_path / "lab"
+    assert ends("up", "--name", lab_name, "--dir", str(home), "--nodeconfigs", str(tmp_path / "configs")) == 2
+    assert "there is no NodeConfig in" in capsys.readouterr().err
+    assert not home.exists()
+
+
+def test_a_file_that_no_agent_takes_is_not_applied(
+    make_lab: MakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = make_lab(nodes=1, routers=1, plain=True, settled=False)
+    for name, content, problem in (
+        ("nokind.json", {"metadata": {"name": "x"}}, "no kind"),
+        ("other.json", {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "x"}}, "flock reads"),
+    ):
+        (tmp_path / name).write_text(json.dumps(content))
+        assert ends("apply", "--name", lab.name, str(tmp_path / name)) == 1
+        assert problem in capsys.readouterr().err
+        assert not (lab.home.manifests / name).exists()
+    (tmp_path / "readme.txt").write_text("")
+    assert ends("apply", "--name", lab.name, str(tmp_path / "readme.txt")) == 2
+
+
+def test_an_interrupted_ask_tells_what_it_heard_and_shows_no_traceback(make_lab: MakeLab) -> None:
+    lab = make_lab(nodes=1, routers=1, plain=True, settled=False)
+    lab.host("client").spawn("answer", [sys.executable, "-m", "flock.lab.traffic", "serve", "me"])
+    command = [*FLOCKCTL, "ask", "--name", lab.name, "--for", "60", "client", "127.0.0.1"]
+    asking = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+    with pytest.raises(subprocess.TimeoutExpired):
+        asking.communicate(timeout=2)
+    subprocess.run(["kill", f"-{signal.SIGINT.value}", "--", f"-{asking.pid}"], check=True)  # as a terminal does
+    out, err = asking.communicate(timeout=20)
+    assert "me" in out and "lost" in out
+    assert err == "" and asking.returncode == 0
+
+
+def test_as_numbers_end_where_the_page_and_the_definition_say() -> None:
+    assert values.asn(4294967294) == 4294967294
+    with pytest.raises(ValueError, match="from 1 to 4294967294"):
+        values.asn(4294967295)
