@@ -13,7 +13,7 @@ E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)
 
 .PHONY: help build demo check test test-all e2e bench lint clean
 help:
-	@echo "make demo      a BGP fabric with pods and anycast on this machine, end to end"
+	@echo "make demo      a BGP fabric with pods and anycast on this machine, end to end; VIEW=1: with its page"
 	@echo "make check     lint, types and the tests of what is pure: under a minute"
 	@echo "make test      all checks, and every promise tried: under five minutes on two cores"
 	@echo "make test-all  the same, every promise at every step"
@@ -46,7 +46,7 @@ packages test-packages e2e-packages:
 
 demo: build
 	@scripts/need-root "make demo makes network namespaces"
-	@$(PYTHON) demo/demo.py
+	@$(PYTHON) demo/demo.py $(if $(VIEW),--view)
 
 lint: build
 	@echo "ruff, mypy --strict, layers"

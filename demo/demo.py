@@ -12,23 +12,25 @@ import subprocess
 import sys
 import time
 
-from chapters import CHAPTERS, the_end
+from chapters import CHAPTERS, a_fabric, the_end
 from stage import BIN, Failed, Stage, bold, indented, say
 
 from flock.core.errors import FlockError
 from flock.edge.rpc_client import AgentError
 
 
-def tell(stage: Stage, *, hold: bool) -> None:
+def tell(stage: Stage, *, hold: bool, view: bool) -> None:
     say(bold("flock on a BGP fabric, in network namespaces and a directory that are gone afterwards."))
     say(f"  $ export PATH={BIN}:$PATH")
     for number, chapter in enumerate(CHAPTERS, 1):
         say()
         say(bold(f"{number}. {(chapter.__doc__ or '').strip()}"))
-        if hold and chapter is the_end:
+        if (hold or view) and chapter is the_end:
             with contextlib.suppress(EOFError):
                 input("  Look around; Enter goes on. ")
         chapter(stage)
+        if view and chapter is a_fabric:
+            stage.view()
 
 
 def timeline(stage: Stage) -> None:
@@ -50,6 +52,7 @@ def failed(stage: Stage, error: Exception) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="flock on a BGP fabric on this machine, told in chapters.")
     parser.add_argument("--hold", action="store_true", help="wait for Enter before the last chapter, to look around")
+    parser.add_argument("--view", action="store_true", help="offer the page while it runs, and wait as --hold does")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         print("demo: needs root, because it makes network namespaces", file=sys.stderr)
@@ -58,7 +61,7 @@ def main() -> int:
     stage = Stage()
     code = 1
     try:
-        tell(stage, hold=arguments.hold)
+        tell(stage, hold=arguments.hold, view=arguments.view)
         timeline(stage)
         code = 0
     except KeyboardInterrupt:

@@ -64,6 +64,7 @@ class Stage:
         self.started = time.monotonic()
         self.moments: list[Moment] = []
         self.askers: list[Asker] = []  # the client, while it asks the anycast service
+        self._viewer: subprocess.Popen[str] | None = None
         self._env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
 
     @property
@@ -134,6 +135,15 @@ class Stage:
         answer: dict[str, Any] = json.loads(done.stdout or "{}")
         return answer, took
 
+    def view(self) -> None:
+        """Offer the page for as long as the demo lasts."""
+        self._viewer = self.start("flockctl", "view", "--lab", self.name)
+        assert self._viewer.stdout is not None
+        address = self._viewer.stdout.readline().strip()
+        if not address:
+            raise Failed("flockctl view did not start")
+        say(f"  What happens from here on is on this page: {bold(address)}")
+
     # --- the timeline ---
 
     def note(self, at: float, what: str, measured: str) -> None:
@@ -147,6 +157,9 @@ class Stage:
         return "\n".join(f"{f.parent.name}: {line}" for f in files for line in f.read_text().splitlines()[-4:])
 
     def clear(self) -> None:
+        if self._viewer is not None:
+            self._viewer.terminate()
+            self._viewer.communicate(timeout=PATIENCE)
         Lab.down(name=self.name, home=self.home)
 
     def leftovers(self) -> list[str]:
