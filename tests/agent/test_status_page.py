@@ -43,7 +43,7 @@ def test_lists_are_what_flockctl_lists(fresh: Node) -> None:
     fresh.start(*HTTP)
     annotations = {"flock.fritzlab.net/anycast": "2001:db8:53::1"}
     fresh.pod("a", args="K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web", annotations=annotations)
-    told = status(fresh)
+    told = eventually(lambda: (seen := status(fresh))["latencies"]["ADD"]["count"] and seen, what="the call's end")
     assert [{**row, "policies": []} for row in told["podList"]] == [
         {**row, "policies": []} for row in fresh.ask("pods")
     ]

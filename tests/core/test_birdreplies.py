@@ -2,7 +2,7 @@
 
 import pytest
 
-from flock.core.birdreplies import Reply, Session, sessions
+from flock.core.birdreplies import Carried, Reply, Session, bfd_states, sessions
 
 
 def told(since: str, *, state: str = "up", shown: str = "Established", before: list[Session] | None = None) -> Session:
@@ -38,3 +38,25 @@ def test_a_session_that_went_at_once_is_told() -> None:
 def test_a_time_of_another_form_is_taken_as_it_is() -> None:
     first = told("20:32:58.661")
     assert told("20:32:59.000", before=[first]).since == "20:32:59"
+
+
+def test_bfd_is_told_by_neighbour_with_its_zone_and_without() -> None:
+    lines = (
+        (1020, "bfd1:"),
+        (1020, "IP address                Interface  State      Since         Interval  Timeout"),
+        (1020, "2001:db8::1               eth0       Up         2026-11-16 01:48:02.623    0.100    0.500"),
+        (1020, "fe80::1                   eth1       Down       2026-11-16 01:48:02.623    1.000    0.000"),
+        (1020, "192.0.2.1                 ---        Init       2026-11-16 01:48:02.623    1.000    0.000"),
+        (0, ""),
+    )
+    states = bfd_states(Reply(lines))
+    assert (states["2001:db8::1"], states["fe80::1%eth1"], states["192.0.2.1"]) == ("up", "down", "init")
+    assert bfd_states(Reply(((9001, "There is no BFD protocol running"),))) == {}
+
+
+def test_prefixes_are_counted_by_family_and_in_all() -> None:
+    ipv6 = "  Channel ipv6\n    Routes:         2 imported, 3 exported, 1 preferred"
+    channels = f"{ipv6}\n  Channel ipv4\n    Routes:         5 imported, 1 filtered, 7 exported, 1 preferred"
+    (session,) = sessions(Reply(((1002, "peer_r1 BGP --- up 20:32:58.661 Established"), (1006, channels))))
+    assert session.families == {"ipv6": Carried(2, 3), "ipv4": Carried(5, 7)}
+    assert (session.imported, session.exported) == (7, 10)

@@ -191,6 +191,30 @@ def test_before_a_nodeconfig_there_is_a_file_bird_can_start_with(make_lab: MakeL
     assert conf.stat().st_mode & 0o777 == 0o600
 
 
+def happened(lab: Lab, node: str, *kinds: str) -> list[tuple[str, str]]:
+    """Kinds and peers, in order; asking for it makes nobody look at BIRD."""
+    rows = told(lab, node, "happened")["happened"]
+    return [(row["happening"], row["peer"]) for row in rows if row["happening"] in kinds]
+
+
+def test_a_session_that_goes_and_comes_is_told_at_once_though_nobody_looks(lab: Lab) -> None:
+    """The agent itself looks every 30 s."""
+    kinds = ("SessionDown", "SessionUp", "BfdDown", "BfdUp")
+    becomes(lambda: {row["bfd"] for row in told(lab, "n1", "bgp")}, {"up"})
+    known = happened(lab, "n1", *kinds)
+    assert {("SessionUp", "r2"), ("BfdUp", "r2")} <= {*known}
+    lab.cut("n1-r2")
+    try:
+        eventually(lambda: happened(lab, "n1", *kinds), lambda seen: ("SessionDown", "r2") in seen[len(known) :])
+        assert happened(lab, "n1", *kinds)[len(known) :] == [("BfdDown", "r2"), ("SessionDown", "r2")]
+    finally:
+        lab.mend("n1-r2")
+    eventually(
+        lambda: happened(lab, "n1", *kinds)[len(known) + 2 :],
+        lambda seen: {*seen} == {("SessionUp", "r2"), ("BfdUp", "r2")},
+    )
+
+
 def test_sessions_are_reported_with_state_since_prefixes_and_address(lab: Lab) -> None:
     lab.pods.add("a", node="n1", annotations={f"{OWN}/anycast": BOTH}, ready=True)
     rows = eventually(lambda: told(lab, "n1", "bgp"), lambda rows: all(row["exported"] == 4 for row in rows))

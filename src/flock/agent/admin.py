@@ -64,9 +64,7 @@ class Admin:
         return self._parts.announcer.rows()
 
     async def config(self, _: Request) -> dict[str, Any]:
-        """And the node's own addresses: its routers have to know one."""
-        own = self._parts.preparing.facts.addresses
-        return self._status.config() | {"addresses": [str(each.address) for each in own]}
+        return self._status.config()
 
     async def policy_why(self, request: Request) -> dict[str, Any]:
         source, destination, port = _parameters(request, "source", "destination", "port/protocol")

@@ -4,8 +4,8 @@ There is always a file that BIRD can start with, and what is there stays until a
 rendered, checked, swapped in and taken up by `configure`: at once on the first change, then at most every COOLDOWN, so
 that a burst of changes costs two reloads and a single one no delay.  Equal text touches nothing.  After each reload the
 protocols BIRD runs are compared with those the file names.  BIRD may be absent, late, dead and back: its file is kept
-ready, and every new connection starts with a `configure`.  What is wrong with the file is `problem`, what with BIRD
-`bird_problem`.
+ready, and every new connection starts with a `configure`.  On it BIRD tells when sessions come and go.  What is wrong
+with the file is `problem`, what with BIRD `bird_problem`.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_conf
-from flock.core.birdreplies import Session, protocol_names, sessions
+from flock.core.birdreplies import Session, bfd_states, protocol_names, sessions
 from flock.core.errors import FlockError
 from flock.core.fabrichealth import fabric_complaints
-from flock.core.happenings import BirdGone, BirdThere, SessionDown, SessionUp
+from flock.core.happenings import BfdDown, BfdUp, BirdGone, BirdThere, SessionDown, SessionUp
 from flock.core.nodeconfig import PasswordSource, Peer
 from flock.edge.batching import Rounds
 from flock.edge.bird import conffile, room
@@ -40,6 +40,7 @@ COOLDOWN = 0.5
 RECONNECT = 0.5  # how soon a restarted BIRD is noticed; an attempt costs one failed connect
 FIRST_RETRY = 1.0  # a password may be about to be put in place
 LOOK_AGAIN = 30.0  # password files change without notice
+SOON, SETTLED = 0.1, 2.0  # after BIRD told of a change: a look, and one when what the change led to has come about
 _PROTOCOL = re.compile(r"^protocol \S+(?: v[23])? '?([^' {]+)'?", re.MULTILINE)
 
 _NOWHERE = Session(name="", kind="BGP", up=False, state="not configured in BIRD", since="")
@@ -75,6 +76,7 @@ class Routing(Reconciler):
         self._full: set[str] = set()  # sessions that passed over routes they were sent
         self.last_seen: list[dict[str, Any]] = []  # the sessions, for whoever cannot wait for BIRD
         self._looks: Rounds[None, None] = Rounds(self._look)
+        self._soon: asyncio.TimerHandle | None = None
 
     def complaints(self) -> Iterable[str]:
         yield from (self.problem, self.bird_problem if self._configured.speaks else "", self.import_problem)
@@ -169,9 +171,12 @@ class Routing(Reconciler):
                 continue
             self._happened.note(BirdThere(socket=str(self._run_dir / room.SOCKET)))
             self.trigger()
+            bird.on_log = self._heard
+            with contextlib.suppress(BirdError):
+                await bird.command("echo { trace }")
             await bird.lost.wait()
             self._bird = None
-            self._see([row | {"up": False, "state": "BIRD went away"} for row in self.last_seen])
+            self._see([row | {"up": False, "state": "BIRD went away", "bfd": ""} for row in self.last_seen])
             self.bird_problem, self.import_problem = "BIRD went away", ""
             self._happened.note(BirdGone())
 
@@ -190,7 +195,11 @@ class Routing(Reconciler):
         """What BIRD says now; BirdError if it is not there."""
         if self._bird is None:
             raise BirdError(self.bird_problem)
-        self._sessions = sessions(await self._bird.command("show protocols all"), self._sessions)
+        bird, bfd = self._bird, dict[str, str]()
+        if any(peer.bfd.enabled for peer in self._peers):
+            bfd = bfd_states(await bird.command("show bfd sessions"))
+        told = sessions(await bird.command("show protocols all"), self._sessions)
+        self._sessions = [msgspec.structs.replace(s, bfd=bfd.get(s.neighbour, "")) for s in told]
         return self._sessions
 
     async def peers(self) -> list[dict[str, Any]]:
@@ -210,6 +219,16 @@ class Routing(Reconciler):
         away = msgspec.structs.replace(_NOWHERE, state=self.bird_problem or _NOWHERE.state)
         return self.last_seen or [self._row(peer, away) for peer in self._peers]
 
+    def _heard(self) -> None:
+        """A protocol of BIRD's has changed its state."""
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(SOON, self._look_now)
+            self.look_again(SETTLED)
+
+    def _look_now(self) -> None:
+        self._soon = None
+        self._looks.join(None)
+
     async def _look(self, _: list[None]) -> None:
         with contextlib.suppress(BirdError):
             await self.peers()
@@ -224,13 +243,17 @@ class Routing(Reconciler):
 
     def _see(self, rows: list[dict[str, Any]]) -> None:
         """A session is told when it comes and when it goes, not that it is not there yet."""
-        before = {row["peer"]: bool(row["up"]) for row in self.last_seen}
+        before = {row["peer"]: row for row in self.last_seen}
         for row in rows:
-            if row["up"] and not before.get(row["peer"]):
-                self._happened.note(SessionUp(peer=row["peer"]))
-            elif not row["up"] and before.get(row["peer"]):
-                problem = row.get("last_error", "")
-                self._happened.note(SessionDown(peer=row["peer"], state=row["state"], problem=problem))
+            peer, known = row["peer"], before.get(row["peer"], {"up": False, "bfd": ""})
+            if known["bfd"] == "up" != row["bfd"]:
+                self._happened.note(BfdDown(peer=peer))
+            if row["up"] and not known["up"]:
+                self._happened.note(SessionUp(peer=peer))
+            elif not row["up"] and known["up"]:
+                self._happened.note(SessionDown(peer=peer, state=row["state"], problem=row["last_error"]))
+            if row["bfd"] == "up" != known["bfd"]:
+                self._happened.note(BfdUp(peer=peer))
         self.last_seen = rows
 
 

@@ -10,6 +10,7 @@ _HEAD = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\d{4}-\d\d-\d\d \S+|\S+)\s
 _CHANNEL = re.compile(r"\s*Channel (\S+)")
 _STATE = re.compile(r"\s+State:\s+(\S+)")
 _LIMIT = re.compile(r"Import limit:\s+(\d+) \[HIT\]")
+_BFD = re.compile(r"\s*([0-9a-fA-F:.]*[:.][0-9a-fA-F:.]+)\s+(\S+)\s+(\S+)")
 _ROUTES = re.compile(r"Routes:\s+(\d+) imported(?:, \d+ filtered)?, (\d+) exported")
 
 
@@ -48,6 +49,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     imported: int = 0
     exported: int = 0
     last_error: str = ""
+    bfd: str = ""  # up, down, init …; empty where there is none
     families: dict[str, Carried] = {}
     full: tuple[str, ...] = ()  # families of which it has all routes that it may take, and was sent more
 
@@ -72,6 +74,15 @@ def sessions(reply: Reply, before: Iterable[Session] = ()) -> list[Session]:
             details += text.splitlines()
     known = {session.name: session for session in before}
     return [_steady(session, known.get(session.name)) for session in found]
+
+
+def bfd_states(reply: Reply) -> dict[str, str]:
+    """By neighbour, with its zone and without, from `show bfd sessions`; none where BIRD has no BFD."""
+    found: dict[str, str] = {}
+    for code, text in reply.lines:
+        if code == 1020 and (row := _BFD.match(text)):
+            found[row[1]] = found[f"{row[1]}%{row[2]}"] = row[3].lower()
+    return found
 
 
 def _steady(now: Session, before: Session | None) -> Session:

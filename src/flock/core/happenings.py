@@ -88,6 +88,16 @@ class SessionDown(Happening, frozen=True, kw_only=True):
     problem: str
 
 
+class BfdUp(Happening, frozen=True, kw_only=True):
+    part, words = "bird", "BFD up peer={peer}"
+    peer: str
+
+
+class BfdDown(Happening, frozen=True, kw_only=True):
+    part, level, words = "bird", WARNING, "BFD down peer={peer}"
+    peer: str
+
+
 class BirdThere(Happening, frozen=True, kw_only=True):
     part, words = "bird", "BIRD is there socket={socket}"
     socket: str

@@ -46,6 +46,7 @@ def _header(name: str, *, router_id: IPv4Address) -> Lines:
         f"# flock wrote this from NodeConfig {name} and will write it again: change the NodeConfig instead.",
         "log stderr { info, remote, warning, error, auth, fatal, bug };",
         "timeformat protocol iso long ms;",
+        "debug protocols { states };  # for the agent; not in the log",
         f"router id {router_id};",
         "",
         "protocol device device1 { }",

@@ -1,10 +1,11 @@
 """BIRD's control socket: one connection that is kept, so that BIRD's death is noticed when it happens.
 
 Replies are lines with a four-digit code; `-` after the code means that more follows, a leading space continues the
-last code.
+last code.  What BIRD logs meanwhile, if it was told to (`echo`), begins with `+`.
 """
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from flock.core.birdreplies import Reply
@@ -18,9 +19,11 @@ class BirdError(FlockError):
 
 
 class BirdControl(asyncio.Protocol):
-    """One command at a time; callers queue.  `lost` is set the moment BIRD closes the connection."""
+    """One command at a time; callers queue.  `lost` is set the moment BIRD closes the connection, `on_log` called with
+    each line that BIRD logs."""
 
     def __init__(self) -> None:
+        self.on_log: Callable[[], None] = lambda: None
         self.lost = asyncio.Event()
         self._turn = asyncio.Lock()
         self._buffer = b""
@@ -78,7 +81,8 @@ class BirdControl(asyncio.Protocol):
             return
         code, more, text = line[:4], line[4:5], line[5:]
         if not code.isdigit():
-            return  # asynchronous log output, which nobody asked for
+            self.on_log()
+            return
         self._lines.append((int(code), text))
         if more != "-":
             reply, self._lines = Reply(tuple(self._lines)), []
