@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flock import __version__
-from flock.cli import check, config, lab, policy, router_config, view
+from flock.cli import bundle, check, config, lab, policy, router_config, view
 from flock.cli.answers import NO, Shown, show, show_happened
 from flock.core.errors import FieldError, FlockError
 from flock.core.tables import table
@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     question("undrain", _anycast, "announce this node's anycast again")
     policy.add_commands(commands)
     view.add_command(commands)
+    bundle.add_command(commands)
     lab.add_commands(commands)
     return parser
 
