@@ -105,6 +105,7 @@ async def test_of_many_nodes_all_are_seen_in_turn_and_a_few_processes_run(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PLACES", 4)
+    monkeypatch.setattr(module, "REST", 0.1)
     names = [f"n{number}" for number in range(16)]
     stand.has([*names, "dead"])
     source, most = stand.source(), 0

@@ -2,6 +2,9 @@
 
 import argparse
 import asyncio
+import contextlib
+import tempfile
+import threading
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,13 +34,25 @@ def add_command(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from flock.view.showing import show  # takes a moment to load, which other commands need not wait for
 
-    def ready(address: str) -> None:
-        print(address, flush=True)
-        if arguments.open:
-            webbrowser.open(address)
+    with contextlib.ExitStack() as until_the_end:
 
-    asyncio.run(show(_source(arguments), port=arguments.port, ready=ready))
+        def ready(address: str) -> None:
+            print(address, flush=True)
+            if arguments.open:
+                _open(address, until_the_end)
+
+        asyncio.run(show(_source(arguments), port=arguments.port, ready=ready))
     return 0
+
+
+def _open(address: str, until_the_end: contextlib.ExitStack) -> None:
+    """By way of a file that only we may read: everybody may read a browser's command line, and the key with it.  In a
+    thread, for a browser of the terminal comes back when it is left."""
+    page = Path(until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="flock-view-"))) / "leads-there.html"
+    page.write_text(
+        f'<!doctype html><meta http-equiv="refresh" content="0;url={address}"><a href="{address}">flock</a>'
+    )
+    threading.Thread(target=webbrowser.open, args=[page.as_uri()], daemon=True).start()
 
 
 def _source(arguments: argparse.Namespace) -> "Source":

@@ -21,7 +21,8 @@ from flock.view.source import CannotTell, words
 from flock.view.turns import Turns
 
 PLACES = 12
-LISTED_EVERY = 10.0  # seconds
+LISTED_EVERY = 10.0  # seconds, for every hundred nodes: 1000 pods are 10 MiB
+REST = 1.0  # of a place after a visit: to start a kubectl takes a good part of a second of a core
 GLANCE = 0.5  # how often a place looks whether its node is to be followed on
 GIVE_UP = 5.0  # after this long without an answer a forward is made anew: its pod may have another address
 AGENTS = "app.kubernetes.io/name=flock,app.kubernetes.io/component=agent"
@@ -127,7 +128,7 @@ class ClusterSource:
 
     async def _listing(self, picture: Picture) -> None:
         while True:
-            await asyncio.sleep(LISTED_EVERY)
+            await asyncio.sleep(LISTED_EVERY * max(1.0, len(self._pods) / 100))
             with contextlib.suppress(FlockError):  # what is known stays; who cannot be reached is shown as such
                 await self._list(picture)
 
@@ -179,6 +180,7 @@ class ClusterSource:
                     await self._follow(following, forward, pod)
                 else:
                     await following.visit()
+                    await asyncio.sleep(REST)
             finally:
                 self._heard[name] = following.last
 

@@ -21,7 +21,7 @@ EVERY = 2.0  # seconds between two looks at a status when nothing happens
 SOON = 0.1  # after something happened: what came with it is part of the same look
 PATIENCE = 5.0  # for a connection, and for each piece of an answer; an agent answers in milliseconds
 SILENCE = 30.0  # of a stream, which says that it is alive every ten
-AGAIN = 1.0  # after a failure
+AGAIN, DEAF_AGAIN = 1.0, 5.0  # after a failure; where all readers' places may be taken
 
 
 class Following:
@@ -33,6 +33,7 @@ class Following:
         self.name, self.last = name, after
         self.answered = False  # when it was asked last
         self._stirred = asyncio.Event()
+        self._hears, self._deaf = False, ""  # whether it is told what happens, and if it answers, why not
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -54,7 +55,7 @@ class Following:
             if not self.name or self.name == UNKNOWN:
                 self._picture.gone(UNKNOWN)
                 self.name = said or UNKNOWN
-            self._picture.status(self.name, status, at=time.time())
+            self._picture.status(self.name, status, at=time.time(), problem=self._deaf)
             return True
         except (FlockError, ValueError, msgspec.MsgspecError) as error:
             self.name = self.name or UNKNOWN
@@ -72,19 +73,26 @@ class Following:
 
     async def _listening(self) -> None:
         while True:
-            with contextlib.suppress(FlockError):
+            try:
                 await self._listen(patience=SILENCE)
-            self._stirred.set()
-            await asyncio.sleep(AGAIN)
+                self._deaf = ""
+            except FlockError as error:
+                self._deaf = "" if self._hears else f"what happens there is not told: {error.msg}"
+            if self._hears:  # no more: the first news of its end
+                self._hears = False
+                self._stirred.set()
+            await asyncio.sleep(DEAF_AGAIN if self._deaf else AGAIN)
 
     async def _listen(self, *, patience: float) -> None:
+        if self.name in ("", UNKNOWN) and not await self.look():
+            raise FlockError("whose it would be is not known")
         async with self._get("/happenings", last=self.last, patience=patience) as pieces:
-            number = ""
+            self._hears, self._deaf, number = True, "", ""
             async for line in lines(pieces):
                 field, _, value = line.decode(errors="replace").partition(": ")
                 if field == "id":
                     number = value.strip()
-                elif field == "data" and self.name:
+                elif field == "data":
                     self._take(number, value)
                     number = ""  # not every event has one
 

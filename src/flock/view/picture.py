@@ -93,15 +93,16 @@ class Picture:
             self._others.pop(("gone", name), None)
             node.problem, node.told = problem, self._next()
 
-    def status(self, name: str, status: bytes, *, at: float) -> None:
-        """What its agent answered, as it came.  ValueError if that is no JSON object."""
+    def status(self, name: str, status: bytes, *, at: float, problem: str = "") -> None:
+        """What its agent answered, as it came; `problem` is what else it does not tell.  ValueError if that is no JSON
+        object."""
         compact = _object(status)
         self.expect(name)
         node = self._nodes[name]
         number = node.looked = self._next()
-        if not node.reached or _timeless(compact) != _timeless(node.status):
+        if not node.reached or node.problem != problem or _timeless(compact) != _timeless(node.status):
             node.told = number
-        node.reached, node.problem, node.seen, node.status = True, "", at, compact
+        node.reached, node.problem, node.seen, node.status = True, problem, at, compact
 
     def lost(self, name: str, problem: str) -> None:
         """It does not answer; what was known of it stays, with the time of when it was."""

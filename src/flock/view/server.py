@@ -37,7 +37,7 @@ HEAD_LIMIT = 16 << 10
 PATIENCE = 10.0  # seconds for a request to arrive, and for a page to take what it is sent: who is slower is dropped
 PACE = 0.2  # between two batches of news for a page
 ALIVE = 10.0  # a word at least this often, so that both ends notice when the other is gone
-READERS, QUESTIONS = 16, 4  # at a time
+CALLERS, READERS, QUESTIONS = 200, 16, 4  # at a time
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -94,6 +94,8 @@ class Server:
         assert task is not None
         self._connections.add(task)
         try:
+            if len(self._connections) > CALLERS:
+                return
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
             path, query = self._admitted(Request.read(head))

@@ -190,4 +190,6 @@ def reason(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, asyncio.IncompleteReadError):
         return "the connection broke off"
+    if isinstance(error, ConnectionRefusedError):  # asyncio has words of its own for it
+        return "connection refused"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,156 @@
+"""Following one agent: what it tells, when it goes, and where its stream goes on."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from viewing import Watching, watching
+
+from flock.view import following as module
+from flock.view.following import UNKNOWN
+from flock.view.node import NodeSource
+from flock.view.source import CannotTell
+from looping import looped
+
+
+class Agent:
+    """Answers as one would, as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.status = {"node": "n1", "policies": 0}
+        self.happened: list[tuple[int, str]] = [(7, "NodeReady")]
+        self.known: list[str] = []  # Last-Event-ID of each reader
+        self.places = 1
+        self.looks = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._port = 0
+        self._server: asyncio.Server | None = None
+
+    @property
+    def http(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+        await asyncio.sleep(0)
+
+    async def say(self, kind: str, number: int | None = None) -> None:
+        for writer in self._writers:
+            writer.write(event(number, kind))
+            await writer.drain()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        if "/status.json" in head:
+            self.looks += 1
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(self.status, indent=2).encode())
+            writer.close()
+        elif len(self._writers) >= self.places:
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+        else:
+            last = head.partition("Last-Event-ID: ")[2].partition("\r")[0]
+            self.known.append(last)
+            news = b"".join(event(number, kind) for number, kind in self.happened if number > int(last or 0))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nretry: 1000\n\n" + news)
+            self._writers.add(writer)
+
+
+def event(number: int | None, kind: str) -> bytes:
+    identified = f"id: {number}\n" if number else ""
+    return f'{identified}event: {kind}\ndata: {{"time": 5.5, "kind": "{kind}", "said": "x"}}\n\n'.encode()
+
+
+@contextlib.asynccontextmanager
+async def followed(monkeypatch: pytest.MonkeyPatch, agent: Agent) -> AsyncIterator[Watching]:
+    """Whose status is read only when something calls for it."""
+    monkeypatch.setattr(module, "EVERY", 600.0)
+    monkeypatch.setattr(module, "AGAIN", 0.05)
+    await agent.start()
+    async with watching(NodeSource(run_dir=None, http=agent.http)) as view:  # type: ignore[arg-type]
+        await view.until(lambda v: v.node("n1")["reached"] and v.happened, "the agent")
+        yield view
+    await agent.stop()
+
+
+@looped
+async def test_something_that_happens_makes_the_status_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Agent()
+    async with followed(monkeypatch, agent) as view:
+        agent.status = {"node": "n1", "policies": 3}
+        await agent.say("PolicyRefused", 8)
+        await view.until(lambda v: v.node("n1")["status"]["policies"] == 3, "the new status")
+        assert [row["number"] for row in view.happened] == [7, 8]
+
+
+@looped
+async def test_a_dropped_packet_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Agent()
+    async with followed(monkeypatch, agent) as view:
+        await asyncio.sleep(3 * module.SOON)  # a look after what it remembered
+        before = agent.looks
+        await agent.say("Dropped", 8)
+        await view.until(lambda v: len(v.happened) == 2, "the drop")
+        await asyncio.sleep(3 * module.SOON)
+        assert agent.looks == before
+
+
+@looped
+async def test_an_agent_that_ends_is_missed_at_once_and_its_stream_goes_on_where_it_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = Agent()
+    async with followed(monkeypatch, agent) as view:
+        await agent.say("Missed")  # which has no number
+        await view.until(lambda v: len(v.happened) == 2, "that some were missed")
+        await agent.stop()
+        await view.until(lambda v: v.node("n1")["reached"] is False, "its end")
+        assert view.node("n1")["seen"] and "connection refused" in view.node("n1")["problem"]
+        agent.happened.append((9, "NodeReady"))
+        await agent.start()
+        await view.until(lambda v: v.node("n1")["reached"] and len(v.happened) == 3, "its return")
+        assert [row["number"] for row in view.happened] == [7, 0, 9] and agent.known == ["", "7"]
+
+
+@looped
+async def test_one_whose_stream_has_no_place_is_shown_with_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY", 0.05)
+    monkeypatch.setattr(module, "DEAF_AGAIN", 0.05)
+    agent = Agent()
+    agent.places = 0
+    await agent.start()
+    async with watching(NodeSource(run_dir=None, http=agent.http)) as view:  # type: ignore[arg-type]
+        await view.until(lambda v: "503" in v.node("n1")["problem"], "what is wrong")
+        assert view.node("n1")["reached"] and view.node("n1")["status"]
+        agent.places = 1
+        await view.until(lambda v: not v.node("n1")["problem"] and v.happened, "all is well")
+    await agent.stop()
+
+
+@looped
+async def test_a_node_has_its_agents_name_as_soon_as_that_answers() -> None:
+    agent = Agent()
+    await agent.start()
+    await agent.stop()
+    async with watching(NodeSource(run_dir=None, http=agent.http)) as view:  # type: ignore[arg-type]
+        await view.until(lambda v: v.node(UNKNOWN)["reached"] is False, "nobody there")
+        await agent.start()
+        await view.until(lambda v: v.node("n1")["reached"], "n1")
+        assert view.picture.nodes == ("n1",)
+    await agent.stop()
+
+
+@pytest.mark.parametrize("http", ["", "9465", "127.0.0.1", "127.0.0.1:http"])
+def test_an_address_that_is_none_is_refused(http: str) -> None:
+    with pytest.raises(CannotTell, match="HOST:PORT"):
+        NodeSource(run_dir=None, http=http)  # type: ignore[arg-type]
