@@ -47,6 +47,16 @@ def test_a_node_that_can_take_pods_says_so_on_all_pages(served: Node) -> None:
     assert fetch(served, "/nothing-here")[0] == 404
 
 
+def test_a_scraper_elsewhere_is_told_numbers_and_nothing_else(fresh: Node) -> None:
+    """At an address that pods reach too."""
+    fresh.start("--http", "", "--metrics", WHERE)
+    eventually(lambda: fetch(fresh, "/metrics")[0] == 200, what="the numbers")
+    _, text = fetch(fresh, "/metrics")
+    assert 'flock_info{node="n1",version="' in text and "flock_ready 1\n" in text
+    for page in ("/status.json", "/happenings", "/readyz"):
+        assert fetch(fresh, page)[0] == 404
+
+
 def test_a_node_without_a_configuration_lives_and_is_not_ready(fresh: Node) -> None:
     for file in fresh.manifests.iterdir():
         file.unlink()

@@ -19,7 +19,7 @@ from flock.agent.desk import Desk
 from flock.agent.feed import Feed
 from flock.agent.flags import Settings
 from flock.agent.metrics import Metrics
-from flock.agent.pages import Pages
+from flock.agent.pages import Pages, for_scrapers, for_the_node
 from flock.agent.parts import assemble
 from flock.agent.readiness import Readiness
 from flock.agent.reconciling import Reconciler
@@ -124,6 +124,8 @@ class Agent:
         offer({"STATUS": self._serving.status, "status": admin["status"]})
         if settings.http:
             self._keep(pages=self._pages(settings.http))
+        if settings.metrics:
+            self._keep(metrics=Pages("--metrics", settings.metrics, for_scrapers(self._metrics)))
         await step("the socket cannot be opened yet", self._rpc.start)
         await parts.routing.reconcile()  # BIRD can be started
         await self._feeder.start()
@@ -162,7 +164,8 @@ class Agent:
 
     def _pages(self, address: str) -> Pages:
         feed = Feed(self._parts.happened)
-        return Pages(address, readiness=self._readiness, metrics=self._metrics, status=self._status, feed=feed)
+        told = for_the_node(readiness=self._readiness, metrics=self._metrics, status=self._status, feed=feed)
+        return Pages("--http", address, told)
 
     def _keep(self, **parts: Reconciler) -> None:
         for name, part in parts.items():

@@ -21,6 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     run_dir: Path
     bird_dir: Path
     http: str
+    metrics: str
     sysctl_dir: Path
     units_dir: Path
     cni_conf_dir: Path | None
@@ -77,6 +78,7 @@ FLAGS: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
     ("--run-dir", "DIR", "/run/flock", Path, "where the sockets live"),
     ("--bird-dir", "DIR", "/etc/flock/bird", Path, "where bird.conf lives"),
     ("--http", "ADDRESS:PORT", "127.0.0.1:9465", _endpoint, "health and status pages; empty for none"),
+    ("--metrics", "ADDRESS:PORT", "", _endpoint, "the metrics alone, for a scraper elsewhere"),
     ("--sysctl-dir", "DIR", "/proc/sys/net", Path, "the host's /proc/sys/net, writable"),
     ("--units-dir", "DIR", "/run/systemd/units", Path, "tells when the host goes down"),
     ("--cni-conf-dir", "DIR", "", _path, "where to write 01-flock.conflist; empty: nowhere"),

@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
+from flock import __version__
 from flock.agent.parts import Parts
 from flock.core.happenings import Repaired, RulesMadeAnew
 from flock.core.prometheus import Histogram, Metric, Samples
 from flock.edge.cache import Watch
+from flock.edge.kernel.compare import Kind
 from flock.edge.supervising import Supervisor
 
 RECENT = 200  # calls of a verb whose durations are known one by one
@@ -62,7 +64,8 @@ def _rows(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
         return [({"state": state}, states[state]) for state in ("committed", "pending")]
 
     def repairs() -> Samples:
-        return [({"kind": kind}, count) for kind, count in parts.happened.counts(Repaired).items()]
+        counted = dict.fromkeys(Kind, 0) | parts.happened.counts(Repaired)  # a first one is a rise
+        return [({"kind": kind}, count) for kind, count in counted.items()]
 
     def sessions() -> Samples:
         return [({"peer": str(row["peer"])}, float(bool(row["up"]))) for row in routing.last_seen]
@@ -83,6 +86,8 @@ def _rows(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
 
     # fmt: off
     return (
+        Metric("flock_info", "gauge", "1, with what is running where.",
+               lambda: [({"node": parts.configured.node, "version": __version__}, 1.0)]),
         Metric("flock_ready", "gauge", "1 if ADD can be served.", lambda: parts.readiness.report().ready),
         Metric("flock_allocations", "gauge", "Allocations by state.", allocations),
         Metric("flock_dead_allocations", "gauge", "Allocations whose pod is gone.", lambda: len(healer.dead)),

@@ -1,4 +1,4 @@
-"""The agent's pages at --http: alive, ready, status, what happens, metrics."""
+"""The agent's pages: alive, ready, status, what happens, metrics at --http; metrics alone at --metrics."""
 
 import contextlib
 import logging
@@ -16,20 +16,34 @@ log = logging.getLogger("agent")
 RETRY = 5.0  # whoever has the port may go
 
 
-class Pages(Reconciler):
-    """Served as soon as that is possible: pods matter more."""
+def for_the_node(*, readiness: Readiness, metrics: Metrics, status: Status, feed: Feed) -> dict[str, Page | Stream]:
+    """What is told at --http: everything."""
 
-    def __init__(self, address: str, *, readiness: Readiness, metrics: Metrics, status: Status, feed: Feed) -> None:
+    def ready() -> tuple[int, bytes]:
+        not_ready = readiness.report().not_ready
+        text = "".join(f"{reason}\n" for reason in not_ready) or "ok\n"
+        return 503 if not_ready else 200, text.encode()
+
+    return {
+        "/healthz": Page("text/plain", lambda: (200, b"ok\n")),
+        "/readyz": Page("text/plain", ready),
+        "/status.json": Stream("application/json", status.page),
+        "/happenings": Stream("text/event-stream", feed.events, lasting=True),
+        **for_scrapers(metrics),
+    }
+
+
+def for_scrapers(metrics: Metrics) -> dict[str, Page | Stream]:
+    """What is told at --metrics: numbers, and no pod's name."""
+    return {"/metrics": Page("text/plain; version=0.0.4", lambda: (200, metrics.render().encode()))}
+
+
+class Pages(Reconciler):
+    """Served where `flag` says, as soon as that is possible: pods matter more."""
+
+    def __init__(self, flag: str, address: str, pages: dict[str, Page | Stream]) -> None:
         super().__init__(log, "no pages", pauses=(RETRY, RETRY))
-        self._address = address
-        self._readiness = readiness
-        pages: dict[str, Page | Stream] = {
-            "/healthz": Page("text/plain", lambda: (200, b"ok\n")),
-            "/readyz": Page("text/plain", self._ready),
-            "/status.json": Stream("application/json", status.page),
-            "/happenings": Stream("text/event-stream", feed.events, lasting=True),
-            "/metrics": Page("text/plain; version=0.0.4", lambda: (200, metrics.render().encode())),
-        }
+        self._where = f"{flag} {address}"
         self._http = HttpServer(address, pages)
         self._served = False
 
@@ -44,10 +58,5 @@ class Pages(Reconciler):
                 await self._http.start()
                 self._served = True
         except OSError as error:
-            raise FlockError(f"cannot listen on --http {self._address}: {error.strerror}") from None
+            raise FlockError(f"cannot listen on {self._where}: {error.strerror}") from None
         return ""
-
-    def _ready(self) -> tuple[int, bytes]:
-        not_ready = self._readiness.report().not_ready
-        text = "".join(f"{reason}\n" for reason in not_ready) or "ok\n"
-        return 503 if not_ready else 200, text.encode()
