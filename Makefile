@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 # About half of what tests do is waiting.
 WORKERS := $(shell expr $$(nproc) + 1)
 PACKAGES := python3 python3-venv gcc musl-tools iproute2 iputils-ping nftables bird2
-TEST_PACKAGES := containerd runc containernetworking-plugins iptables frr gobgpd openbgpd conntrack chromium
+TEST_PACKAGES := containerd runc containernetworking-plugins iptables frr gobgpd openbgpd conntrack chromium prometheus
 E2E_PACKAGES := etcd-server curl openssl busybox-static buildah mmdebstrap golang-1.19-go \
   golang-github-modern-go-reflect2-dev dpkg-dev rsync make
 E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)

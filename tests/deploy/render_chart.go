@@ -9,8 +9,16 @@ import (
 	"path/filepath"
 	"reflect"
 	"strconv"
+	"strings"
 	"text/template"
 )
+
+type files struct{ chart string }
+
+func (f files) Get(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(f.chart, name))
+	return string(text), err
+}
 
 func check(err error) {
 	if err != nil {
@@ -23,6 +31,10 @@ func main() {
 	functions := template.FuncMap{
 		"quote":  func(value interface{}) string { return strconv.Quote(fmt.Sprint(value)) },
 		"toJson": func(value interface{}) (string, error) { text, err := json.Marshal(value); return string(text), err },
+		"indent": func(by int, text string) string {
+			margin := strings.Repeat(" ", by)
+			return margin + strings.ReplaceAll(text, "\n", "\n"+margin)
+		},
 		"default": func(fallback, value interface{}) interface{} {
 			if value == nil || reflect.ValueOf(value).IsZero() {
 				return fallback
@@ -32,6 +44,7 @@ func main() {
 	}
 	var values map[string]interface{}
 	check(json.NewDecoder(os.Stdin).Decode(&values))
+	values["Files"] = files{os.Args[1]}
 	files, err := filepath.Glob(filepath.Join(os.Args[1], "templates", "*.yaml"))
 	check(err)
 	for _, file := range files {

@@ -102,6 +102,27 @@ def test_the_admission_policy_is_an_option(cache: Path) -> None:
 
 
 @needs_go
+def test_metrics_for_a_scraper_elsewhere_are_at_the_nodes_address_and_found(cache: Path) -> None:
+    everything = {f"metrics__{name}": True for name in ("enabled", "annotations", "podMonitor", "rules")}
+    documents = by_name(render(cache, metrics__port=9999, **everything))
+    template = documents["DaemonSet", "flock-agent"]["spec"]["template"]
+    agent = template["spec"]["containers"][0]
+    env = {entry["name"]: entry.get("value") for entry in agent["env"]}
+    assert env["FLOCK_METRICS"] == "$(HOST_IP):9999" and env["FLOCK_HTTP"] == "127.0.0.1:9465"
+    assert list(env).index("HOST_IP") < list(env).index("FLOCK_METRICS"), "only what stands before is put in"
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == "9999"
+    (endpoint,) = documents["PodMonitor", "flock-agent"]["spec"]["podMetricsEndpoints"]
+    assert agent["ports"] == [{"name": endpoint["port"], "containerPort": 9999, "hostPort": 9999}]
+    rules = yaml.safe_load((DEPLOY / "monitoring" / "alerts.yaml").read_text())
+    assert documents["PrometheusRule", "flock"]["spec"] == rules
+
+
+def test_its_alerts_are_the_plain_ones() -> None:
+    plain = DEPLOY / "monitoring" / "alerts.yaml"
+    assert (CHART / "files" / "alerts.yaml").read_text() == plain.read_text(), f"copy {plain} there"
+
+
+@needs_go
 def test_without_drop_ins_nothing_of_etc_is_mounted_for_the_installer(cache: Path) -> None:
     agent = pod(render(cache, installer__dropIns=False), "flock-agent")
     installer = agent["initContainers"][0]

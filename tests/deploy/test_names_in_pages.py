@@ -186,7 +186,8 @@ def test_an_annotation_is_on_the_page_about_its_objects(kind: str, page: str) ->
     assert names <= set(re.findall(rf"[`/]({'|'.join(names)})\b", text(Path("docs") / page)))
 
 
-def test_events_that_pages_speak_of_are_reported() -> None:
+def test_events_and_alerts_that_pages_speak_of_are_reported() -> None:
     said = {name for path in SOURCES for name in re.findall(r'"(Flock[A-Z]\w+)"', text(path))}
+    said |= set(re.findall(r"alert: (\w+)", text(Path("deploy/monitoring/alerts.yaml"))))
     for page in PAGES:
         assert {*re.findall(r"\bFlock[A-Z][a-z]\w+", text(page))} <= said, page
