@@ -11,7 +11,7 @@ E2E_PACKAGES := etcd-server curl openssl busybox-static buildah mmdebstrap golan
   golang-github-modern-go-reflect2-dev dpkg-dev rsync make
 E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)
 
-.PHONY: help build demo check test test-all e2e bench lint clean
+.PHONY: help build demo check test test-all e2e bench lint screenshots clean
 help:
 	@echo "make demo      a BGP fabric with pods and anycast on this machine, end to end; VIEW=1: with its page"
 	@echo "make check     lint, types and the tests of what is pure: under a minute"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-all  the same, every promise at every step"
 	@echo "make e2e       a real Kubernetes cluster on this machine, flock deployed on it, and everything that may go wrong"
 	@echo "make bench     benchmarks: prints a table, writes bench/results.json"
+	@echo "make screenshots  the README's pictures of the page, made of a lab"
 	@echo "make build     the CNI executable build/flock and the virtual environment .venv"
 
 build: .venv/ready build/flock
@@ -75,6 +76,10 @@ e2e: build e2e-packages
 bench: build test-packages
 	@scripts/need-root "the benchmarks make network namespaces"
 	@$(PYTHON) bench/run.py
+
+screenshots: build test-packages
+	@scripts/need-root "the pictures are of a lab, which makes network namespaces"
+	@$(PYTHON) demo/screenshots.py
 
 clean:
 	rm -rf build .venv bench/results.json

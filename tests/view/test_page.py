@@ -8,6 +8,9 @@ from browsing import Shown, chromium, opened, shown
 from page_parts import claim, drop, pod, session, status
 from playwright.sync_api import Browser, Page, expect
 
+FOCUSED = "document.activeElement.getAttribute('aria-label') || document.activeElement.innerText"
+MOVING = """[...document.querySelectorAll("*")].map((e) => getComputedStyle(e)).filter(
+  (style) => parseFloat(style.transitionDuration) > 0 || style.animationName !== "none").length"""
 EVIL = "<img src=x onerror=alert(1)>"
 
 
@@ -96,6 +99,53 @@ def test_the_timeline_marks_what_happened_then_in_every_view(browser: Browser, f
         go(page, "Fabric")
         expect(then).to_contain_text("session down peer=tor1")
         expect(page.locator(".tile.marked")).to_contain_text(["n1", "n2"])
+
+
+def test_everything_is_reached_by_keyboard(browser: Browser, fabric: Shown) -> None:
+    with opened(browser, fabric.address) as page:
+        expect(page.locator("header")).to_contain_text("1 session down")
+
+        def tab_to(name: str) -> None:
+            for _ in range(40):
+                page.keyboard.press("Tab")
+                if name in page.evaluate(FOCUSED):
+                    return
+            raise AssertionError(f"no way to {name!r}")
+
+        tab_to("session of n2 with tor1")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("complementary")).to_contain_text("Hold timer expired")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("complementary")).to_have_count(0)
+        page.keyboard.press("/")
+        page.keyboard.type("n1")
+        expect(page.locator(".tile")).to_have_count(1)
+        page.get_by_role("navigation").get_by_role("link", name="Fabric").focus()
+        tab_to("Pods")
+        page.keyboard.press("Enter")
+        tab_to("shop/dns-0")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("complementary")).to_contain_text("container-of-web-0")
+
+
+def test_nothing_moves_for_who_wants_no_motion(browser: Browser, fabric: Shown) -> None:
+    with opened(browser, fabric.address, reduced_motion="reduce") as page:
+        expect(page.locator("header")).to_contain_text("1 session down")
+        assert page.evaluate(MOVING) == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_or_dark_is_chosen_and_kept_by_the_address(browser: Browser, fabric: Shown, scheme: str) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    with opened(browser, fabric.address, color_scheme=scheme) as page:
+        given = page.evaluate(paper)
+        page.get_by_role("button", name="Light" if scheme == "dark" else "Dark").click()
+        expect(page.locator("html")).to_have_attribute("data-theme", "light" if scheme == "dark" else "dark")
+        chosen = page.evaluate(paper)
+        page.reload()
+        expect(page.locator("header")).to_contain_text("1 session down")
+        assert page.evaluate(paper) == chosen != given
 
 
 def test_names_are_never_markup(browser: Browser) -> None:

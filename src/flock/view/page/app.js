@@ -7,10 +7,10 @@ import { markedTime, marked, pin } from "./cursor.js";
 import { Detail } from "./detail.js";
 import { Fabric } from "./fabric.js";
 import { Head } from "./head.js";
-import { follow, model } from "./model.js";
+import { allPods, follow, model } from "./model.js";
 import { isNews } from "./past.js";
-import { place, put, VIEWS } from "./place.js";
-import { Pods } from "./pods.js";
+import { place, put, selected, VIEWS } from "./place.js";
+import { Pods, search } from "./pods.js";
 import { Policy } from "./policy.js";
 import { Timeline } from "./timeline.js";
 import { clock, many } from "./words.js";
@@ -82,7 +82,19 @@ function Then() {
   );
 }
 
-window.addEventListener("hashchange", redraw);
+// Whoever cannot follow all nodes at a time is told which are looked at: those of what is chosen and of a narrow search.
+let looked = "";
+function look() {
+  const [kind, name] = selected();
+  const rows = place().view === "pods" && place().given.get("q") ? search(place().given.get("q")).slice(0, 20) : [];
+  const chosen = kind === "pod" ? allPods().find((pod) => pod.container === name)?.node : kind === "router" ? "" : name;
+  const nodes = [...new Set([chosen, ...rows.map((pod) => pod.node)])].filter((node) => model.nodes.has(node)).slice(0, 6);
+  const query = new URLSearchParams(nodes.map((node) => ["node", node])).toString();
+  if (query !== looked && model.hello?.origin === "cluster") fetch(`api/look?${query}`).catch(() => {});
+  looked = query;
+}
+
+window.addEventListener("hashchange", () => (redraw(), look()));
 window.addEventListener("keydown", (event) => {
   const typing = event.target.matches?.("input, select, textarea");
   if (event.key === "/" && !typing) {

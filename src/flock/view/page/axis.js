@@ -6,7 +6,7 @@ import { model } from "./model.js";
 import { isBad } from "./past.js";
 import { age, clock, many } from "./words.js";
 
-const GOOD = new Set(["SessionUp", "BirdThere", "NodeReady", "Announced", "Reached", "ConfigTaken"]);
+const GOOD = new Set(["SessionUp", "BirdThere", "NodeReady", "Announced", "Undrained", "ConfigTaken"]);
 const STEPS = [1, 5, 10, 30, 60, 300, 600, 900];
 
 export class Axis extends Component {

@@ -27,8 +27,8 @@ export function sessionState(session, cut) {
 export function sessionsOf(node, routers) {
   return (node.status?.sessions ?? []).map((session) => {
     const other = routers.get(session.peer)?.sessions.find((s) => s.peer === node.name);
-    const told = !node.reached && other ? { up: other.up, state: other.state, bfd: other.bfd, by: session.peer } : {};
-    return { ...session, node: node.name, guessed: !node.reached && !other, ...told };
+    const told = !node.reached && other ? { up: other.up, state: other.state, by: session.peer } : {};
+    return { ...session, bfd: session.bfd ?? other?.bfd ?? "", node: node.name, guessed: !node.reached && !other, ...told };
   });
 }
 

@@ -4,13 +4,14 @@ import { Component, h } from "./lib/preact.js";
 import { isMarked } from "./cursor.js";
 import { fabric, isCut, matching, routerOf, sessionState } from "./derived.js";
 import { sinceWhen } from "./head.js";
-import { model } from "./model.js";
+import { model, now } from "./model.js";
 import { put, select, selected } from "./place.js";
-import { count, icon, many, mark, state, STATES } from "./words.js";
+import { age, icon, many, mark, state, STATES } from "./words.js";
 
 const CROWD = 40; // nodes from which on tiles are small
 const LANE = 9; // px between the lines of two routers
 const GUTTER = 8;
+const OLD = 8; // seconds from which on the age of a status is shown
 
 export function Fabric({ given }) {
   const drawn = fabric(model);
@@ -172,11 +173,14 @@ function Tile({ tile: { node, sessions, state: kind }, routers }) {
       { type: "button", class: `node ${kind.replace(" ", "-")} ${isSelected("node", node.name)}`, onClick: () => select("node", node.name) },
       h("strong", null, node.name, mark(isMarked(`node ${node.name}`))),
       state(kind),
-      h("span", { class: "quiet facts" }, node.reached ? `${many(status?.pods?.committed ?? 0, "pod")}` : sinceWhen(node)),
+      h("span", { class: "quiet facts" }, node.reached ? `${many(status?.pods?.committed ?? 0, "pod")}${old(node)}` : sinceWhen(node)),
       reason(node, kind) ? h("span", { class: "why" }, reason(node, kind)) : null,
     ),
   );
 }
+
+// Of a large cluster not all nodes are followed at a time: how old is what is shown?
+const old = (node) => (model.hello.live && now() - node.seen > OLD ? `, as of ${age(now() - node.seen)} ago` : "");
 
 export function reason(node, kind) {
   const status = node.status;

@@ -8,18 +8,18 @@ const PODS = 5000; // whose last drop is known
 
 export const LANES = [
   { name: "sessions", kinds: ["SessionUp", "SessionDown", "BirdThere", "BirdGone"] },
-  { name: "announcements", kinds: ["Announced", "Withdrawn", "Rerouted"] },
+  { name: "announcements", kinds: ["Announced", "Withdrawn", "Rerouted", "Drained", "Undrained"] },
   { name: "configuration", kinds: ["ConfigTaken", "ConfigRefused"] },
   { name: "repairs", kinds: ["Repaired", "RulesMadeAnew", "Buried"] },
   { name: "refusals", kinds: ["AddFailed", "PolicyRefused", "Overfull", "OverfullNoMore"] },
-  { name: "restarts", kinds: ["NodeReady", "Reached", "NotReached"] },
+  { name: "restarts", kinds: ["Started", "NodeReady"] },
   { name: "pods", kinds: ["Attached", "Detached"] },
   { name: "drops", kinds: ["Dropped"] },
   { name: "other", kinds: [] },
 ];
 const LANE_OF = new Map(LANES.flatMap((lane) => lane.kinds.map((kind) => [kind, lane.name])));
 export const laneOf = (kind) => LANE_OF.get(kind) ?? "other";
-const BAD = new Set(["SessionDown", "BirdGone", "ConfigRefused", "AddFailed", "PolicyRefused", "Overfull", "NotReached"]);
+const BAD = new Set(["SessionDown", "BirdGone", "ConfigRefused", "AddFailed", "PolicyRefused", "Overfull", "Drained"]);
 export const isBad = (kind) => BAD.has(kind);
 export const isNews = (kind) => !["Attached", "Detached", "Dropped", "Rerouted"].includes(kind);
 

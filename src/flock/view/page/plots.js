@@ -5,7 +5,7 @@ import { model } from "./model.js";
 import { clock } from "./words.js";
 
 const POINTS = 240; // at most, of a plot: more than it has pixels to tell apart
-const HEIGHT = 96;
+const HEIGHT = 84;
 
 export const PLOTS = [
   { name: "adds", title: "ADDs per second", sum: "mean", digits: 1 },

@@ -15,7 +15,7 @@ const ROWS = 2000;
 const COLUMNS = [
   { title: "Time", class: "mono short", cell: (one) => clock(one.time, { millis: true }) },
   { title: "Node", class: "short", cell: (one) => one.node },
-  { title: "Kind", class: "short", cell: (one) => [icon(isBad(one.kind) ? "warn" : "off", isBad(one.kind) ? "bad" : "quiet"), " ", one.kind] },
+  { title: "Kind", class: "kind", cell: (one) => [icon(isBad(one.kind) ? "warn" : "off", isBad(one.kind) ? "bad" : "quiet"), " ", one.kind] },
   { title: "What happened", class: "wide", cell: (one) => one.said },
 ];
 
@@ -23,7 +23,9 @@ export function Timeline({ given, redraw }) {
   const query = given.get("q") ?? "", lane = given.get("lane") ?? "", shown = range(given);
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   const wanted = (one) => one.time >= shown.from && one.time <= shown.to + 1 && words.every((word) => `${one.node} ${one.kind} ${one.said}`.toLowerCase().includes(word));
-  const rows = model.past.newest(ROWS, wanted, lane);
+  // Drops are many: they are listed when somebody asks for them.
+  const listed = (one) => (lane || query || one.kind !== "Dropped") && wanted(one);
+  const rows = model.past.newest(ROWS, listed, lane);
   const lanes = LANES.filter((one) => !["pods", "other"].includes(one.name) || model.past.rings.get(one.name).items.length).map((one) => one.name);
   const zoom = (from, to) => put({ to: to.toFixed(1), span: Math.max(10, to - from).toFixed(1) }, { step: true });
   const near = marked();
@@ -44,7 +46,7 @@ export function Timeline({ given, redraw }) {
       h(Axis, { lanes, label: "Marked time; drag to zoom", tall: true, redraw, onZoom: zoom }),
     ),
     h("div", { class: "plots" }, PLOTS.map((of) => h(Plot, { key: of.name, of, redraw, onZoom: zoom, turn: model.turn }))),
-    h("p", { class: "quiet", role: "status" }, `${count(rows.length)}${rows.length === ROWS ? " newest" : ""} happenings between ${clock(shown.from)} and ${clock(shown.to)}`),
+    h("p", { class: "quiet", role: "status" }, `${count(rows.length)}${rows.length === ROWS ? " newest" : ""} happenings between ${clock(shown.from)} and ${clock(shown.to)}${lane || query ? "" : ", without drops"}`),
     h(LongTable, {
       label: "What happened",
       rows,
