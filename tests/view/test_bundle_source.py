@@ -23,6 +23,8 @@ FILES: dict[str, bytes] = {
     "bundle.json": json.dumps(ABOUT).encode(),
     "n1/status.json": json.dumps(STATUS, indent=2).encode(),
     "n1/happenings.jsonl": b'{"number": 4, "time": 98.0, "kind": "SessionDown", "said": "x"}\nnonsense\n\n[]\n',
+    "n1/check.json": b'[{"type": "leak"}]',
+    "n2/check.json": b"[",
     "n1/nft.txt": b"table inet flock {}",
     "n2/status.json": b"<html>",
     "routers/r1.json": b'{"name": "r1", "sessions": []}',
@@ -57,8 +59,10 @@ async def test_a_bundle_is_shown_as_the_moment_it_was_made_in(tmp_path: Path) ->
     assert view.router("r1") == {"name": "r1", "sessions": []}
     hello = view.picture.hello(now=1e9, version="0").decode()
     assert '"live":false' in hello and '"at":100.5' in hello
-    with pytest.raises(CannotTell):
-        await source.ask("n1", "check")
+    assert await source.ask("n1", "check") == b'[{"type":"leak"}]'
+    for node, *question in (("n2", "check"), ("n3", "check"), ("n1", "policy", "why", "a", "b", "80")):
+        with pytest.raises(CannotTell, match="nobody can be asked"):
+            await source.ask(node, *question)
 
 
 @looped

@@ -20,7 +20,7 @@ def told(reader: Reader) -> list[tuple[str, Any]]:
         first, second, *rest = event.decode().split("\n")
         assert rest == ["", ""]
         events.append((first.removeprefix("event: "), json.loads(second.removeprefix("data: "))))
-    return events
+    return [event for event in events if event[0] != "history"]
 
 
 def status(**fields: Any) -> bytes:
@@ -138,3 +138,21 @@ def test_what_is_no_status_is_refused_and_changes_nothing(answer: bytes) -> None
         picture.status("n1", answer, at=20)
     [(_, node)] = told(Reader(picture))
     assert node["seen"] == 10
+
+
+def test_who_comes_later_is_told_how_many_there_were_after_those_that_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "KEPT_EACH", 2)
+    picture = new()
+    for second in (100, 100, 100, 102):
+        picture.happened("n1", 1, {"kind": "Dropped", "time": second + 0.5})
+    reader = Reader(picture)
+    *_, happenings, history = reader.news()
+    assert b"event: happenings" in happenings
+    kind, _, data = history.decode().partition("\n")
+    assert kind == "event: history"
+    told_of = json.loads(data.removeprefix("data: "))
+    assert (told_of["from"], told_of["drops"]) == (100, [3, None, 1])
+    picture.happened("n1", 2, {"kind": "Dropped", "time": 103})
+    assert len([*reader.news()]) == 1  # which it counts itself

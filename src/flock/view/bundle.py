@@ -23,7 +23,7 @@ WHOLE = 2 << 30  # bytes of an archive, unfolded; 200 nodes with their logs have
 PIECE = 32 << 20  # of one file that is read; a node with 1000 pods tells half a MiB
 MEMBERS, NODES = 20_000, 2000
 _WANTED = re.compile(
-    r"(?:\./)?(?:(?P<bundle>bundle)\.json|routers/(?P<router>[^/]+)\.json|(?P<node>[^/]+)/(?P<what>status\.json|happenings\.jsonl))"
+    r"(?:\./)?(?:(?P<bundle>bundle)\.json|routers/(?P<router>[^/]+)\.json|(?P<node>[^/]+)/(?P<what>status\.json|happenings\.jsonl|check\.json))"
 )
 
 # Whatever a file that is no archive of ours makes the libraries raise.
@@ -61,6 +61,7 @@ class BundleSource:
         self._about: _About | None = None
         self._status: dict[str, bytes] = {}
         self._happened: dict[str, bytes] = {}
+        self._checks: dict[str, bytes] = {}
         self._routers: dict[str, bytes] = {}
         try:
             self._read(path)
@@ -91,6 +92,10 @@ class BundleSource:
         self._status, self._happened, self._routers = {}, {}, {}
 
     async def ask(self, node: str, *command: str) -> bytes:
+        with contextlib.suppress(KeyError, ValueError, RecursionError, msgspec.MsgspecError):
+            rows = msgspec.json.decode(self._checks[node], type=list) if command == ("check",) else None
+            if rows is not None:
+                return msgspec.json.encode(rows)
         raise CannotTell("a bundle shows what was; nobody can be asked", wrong=True)
 
     def look_at(self, nodes: tuple[str, ...]) -> None:
@@ -104,8 +109,9 @@ class BundleSource:
                 elif name["router"]:
                     self._routers[name["router"]] = content
                 else:
-                    (self._status if name["what"] == "status.json" else self._happened)[name["node"]] = content
-                if len(self._status) + len(self._happened) + len(self._routers) > NODES:
+                    about = {"status.json": self._status, "check.json": self._checks}.get(name["what"], self._happened)
+                    about[name["node"]] = content
+                if max(map(len, (self._status, self._happened, self._checks, self._routers))) > NODES:
                     raise BadBundle(f"more than {NODES} nodes")
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from flock.view.history import History
+
 KEPT_EACH = 2000  # happenings of a node that are no drops, and as many drops; what its agent remembers itself
 KEPT_BYTES = 32 << 20  # of all of them; 200 busy nodes stay below, and the longest list gives way
 BATCH = 500  # happenings in one event
@@ -79,6 +81,7 @@ class Picture:
         self._others: dict[tuple[str, str], tuple[int, bytes]] = {}  # router, fabric and gone, by event and name
         self._happened: dict[tuple[str, bool], _Happenings] = {}  # by node, drops apart
         self._size = 0
+        self._history = History()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -96,8 +99,9 @@ class Picture:
     def status(self, name: str, status: bytes, *, at: float, problem: str = "") -> None:
         """What its agent answered, as it came; `problem` is what else it does not tell.  ValueError if that is no JSON
         object."""
-        compact = _object(status)
+        known, compact = _object(status)
         self.expect(name)
+        self._history.told(name, known, at=at)
         node = self._nodes[name]
         number = node.looked = self._next()
         if not node.reached or node.problem != problem or _timeless(compact) != _timeless(node.status):
@@ -114,18 +118,20 @@ class Picture:
     def gone(self, name: str) -> None:
         """It is no part of this any more."""
         if self._nodes.pop(name, None) is not None:
+            self._history.forget(name)
             for kind in (False, True):
                 self._size -= self._happened.setdefault((name, kind), _Happenings()).forget()
             self._put("gone", name, msgspec.json.encode({"name": name}))
 
     def router(self, name: str, content: bytes) -> None:
-        self._put("router", name, _object(content))
+        self._put("router", name, _object(content)[1])
 
     def fabric(self, cut: Iterable[str]) -> None:
         self._put("fabric", "", msgspec.json.encode({"cut": list(cut)}))
 
     def happened(self, name: str, number: int, row: dict[str, Any]) -> None:
         entry = msgspec.json.encode({**row, "node": name, "number": number})
+        self._history.happened(row.get("kind"), row.get("time"))
         key = (name, row.get("kind") == "Dropped")
         self._size += self._happened.setdefault(key, _Happenings()).add(entry)
         if self._size > KEPT_BYTES:
@@ -158,14 +164,17 @@ class Picture:
         if looked:
             yield _event("seen", msgspec.json.encode(looked))
 
-    def happened_after(self, counts: dict[tuple[str, bool], int]) -> Iterator[bytes]:
-        """Events of what is new since `counts`, which is brought up to date."""
+    def happened_after(self, counts: dict[tuple[str, bool], int], *, first: bool) -> Iterator[bytes]:
+        """Events of what is new since `counts`, which is brought up to date.  At first the history as well, of the same
+        moment and after them: what a page counts until then is part of it."""
+        history = [_event("history", msgspec.json.encode(self._history.of_an_hour()))] if first else []
         entries: list[bytes] = []
         for key, happenings in self._happened.items():
             entries += happenings.after(counts.get(key, 0))
             counts[key] = happenings.count
         for start in range(0, len(entries), BATCH):
             yield _event("happenings", b"[" + b",".join(entries[start : start + BATCH]) + b"]")
+        yield from history
 
 
 class Reader:
@@ -182,22 +191,22 @@ class Reader:
         if picture.number != after:
             self._number = picture.number
             yield from picture.changed(after)
-            yield from picture.happened_after(self._counts)
+            yield from picture.happened_after(self._counts, first=after == 0)
 
 
 def _event(kind: str, data: bytes) -> bytes:
     return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
 
 
-def _object(content: bytes) -> bytes:
-    """In one line, valid, in UTF-8."""
+def _object(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """What it says, and itself in one line, valid, in UTF-8."""
     try:
-        valid = isinstance(msgspec.json.decode(content), dict)
+        said = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
-    if not valid:
+    if not isinstance(said, dict):
         raise ValueError("not a JSON object")
-    return msgspec.json.format(content, indent=-1)
+    return said, msgspec.json.format(content, indent=-1)
 
 
 def _timeless(status: bytes) -> bytes:
