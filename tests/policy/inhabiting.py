@@ -1,5 +1,7 @@
 """A real cluster with pods and nodes for everybody to ask, and random packets between them."""
 
+import contextlib
+import socket
 from random import Random
 
 from evaluator import Subject
@@ -49,6 +51,15 @@ def subject(cluster: RealCluster, key: str, *, local: bool) -> Subject:
         local=local,
         annotated=tuple((a, "addresses") for a in addresses if a not in given),
     )
+
+
+def open_flows(cluster: RealCluster, source: str, destination: str, *, count: int) -> None:
+    """At once, so that no two have the same port: each is a connection of its own."""
+    with contextlib.ExitStack() as stack:
+        with cluster.prober.seats[source].inside():
+            flows = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(count)]
+        for flow in flows:
+            flow.sendto(b"x", (cluster.address(destination, 4), PORTS[0]))
 
 
 def cell(random: Random, places: list[str]) -> Cell:

@@ -9,9 +9,11 @@ from flock.agent.checking import Checker
 from flock.agent.happened import Entry
 from flock.agent.parts import Parts
 from flock.agent.status import Status
+from flock.agent.trying import Trying
 from flock.core.cni import Request
 from flock.core.errors import FieldError
 from flock.core.happenings import Share
+from flock.core.policy.explain import names_of
 from flock.edge.rpc import Handler
 
 BIRD_PATIENCE = 2.0  # then its sessions are told as last seen
@@ -23,6 +25,7 @@ class Admin:
         self._parts = parts
         self._status = status
         self._checker = Checker(parts)
+        self._trying = Trying(parts.policies)
 
     def operations(self) -> dict[str, Handler]:
         """All that can be asked for, by the names `flockctl` asks under."""
@@ -38,6 +41,7 @@ class Admin:
             "policy.show": self.policy_show,
             "policy.drops": self.policy_drops,
             "policy.audit": self.policy_audit,
+            "policy.try": self._trying.begin,
             "happened": self.happened,
             "drain": self.drain,
             "undrain": self.undrain,
@@ -78,7 +82,14 @@ class Admin:
         return await self._happened(request, (Share.DROPS,))
 
     async def policy_audit(self, request: Request) -> dict[str, Any]:
-        return await self._happened(request, (Share.AUDIT,))
+        """With the pods' names, and how many connections there were in all, told or not, as the kernel counts."""
+        answer = await self._happened(request, (Share.AUDIT,))
+        ends = {row[end] for row in answer["happened"] for end in ("source", "destination")}
+        pods = names_of(self._parts.policies.index, ends)
+        for row in answer["happened"]:
+            row |= {"from": pods.get(row["source"], ""), "to": pods.get(row["destination"], "")}
+        counted = await self._parts.policies.count()
+        return answer | {"counted": counted.audited if counted else 0}
 
     async def happened(self, request: Request) -> dict[str, Any]:
         """All but drops, which are many."""

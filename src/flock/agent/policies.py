@@ -189,7 +189,7 @@ class Policies(Reconciler):
                 self._looked = NEVER
         await self._in_force()
         if time.monotonic() - self._counted_at >= COUNT_EVERY:
-            await self._count()
+            await self.count()
         self._refusals.tell(self._refusals.here())
         return self.problem  # of another transaction meanwhile
 
@@ -216,6 +216,13 @@ class Policies(Reconciler):
                 return
             await asyncio.sleep(wait)
         raise KernelRefused(f"policies of namespace {namespace} change faster than they can be put into force")
+
+    async def heed(self) -> None:
+        """Return once what the index was told is in force, with the pods elsewhere that it means as far as they could
+        be listed."""
+        await self._in_force()
+        while await self._outlook.more_is_known():
+            await self._in_force()
 
     async def _transact(self, _: list[None]) -> None:
         """One transaction for all who wait."""
@@ -273,11 +280,13 @@ class Policies(Reconciler):
         self._looked = NEVER
         self.trigger()
 
-    async def _count(self) -> None:
-        assert self._nft is not None
+    async def count(self) -> observe.Counted | None:
+        """As of now, if the kernel tells."""
         with contextlib.suppress(FlockError):
-            self.counted = await self._nft.ask(observe.dropped)
-            self._counted_at = time.monotonic()
+            if self._nft is not None:
+                self.counted = await self._nft.ask(observe.dropped)
+                self._counted_at = time.monotonic()
+        return self.counted
 
     async def _compare(self) -> None:
         assert self._rules is not None and self._nft is not None

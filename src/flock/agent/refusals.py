@@ -7,12 +7,12 @@ whom it is about is told by every node.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from flock.agent.happened import Happened
 from flock.core.happenings import PolicyRefused
 from flock.core.kinds import CLUSTER_POLICIES, POLICIES
-from flock.core.policy.compiled import PolicyKey
+from flock.core.policy.compiled import TRIED, PolicyKey
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.wording import policy_text
 
@@ -29,7 +29,7 @@ class Refusals:
     @property
     def problems(self) -> dict[str, str]:
         """What is refused, why, and what is in force in its place."""
-        found = {_name(key): self._judgement(key, problem) for key, problem in self._index.problems.items()}
+        found = {_name(key): self._judgement(key, problem) for key, problem in self._refused()}
         for key in self._index.sight.unseen:
             found.setdefault(_name(key), "whom it denies or passes on is not listed yet; it denies everybody meanwhile")
         return found
@@ -46,8 +46,12 @@ class Refusals:
 
     def here(self) -> dict[PolicyKey, str]:
         """Of those that are about pods of this node."""
-        in_use, found = self._index.compiled.policies, self._index.problems
-        return {key: self._judgement(key, why) for key, why in found.items() if key in in_use or self._is_mute(key)}
+        in_use = self._index.compiled.policies
+        return {key: self._judgement(key, why) for key, why in self._refused() if key in in_use or self._is_mute(key)}
+
+    def _refused(self) -> Iterator[tuple[PolicyKey, str]]:
+        """Of what is only tried, who tries it is told."""
+        return ((key, why) for key, why in self._index.problems.items() if not key[1].endswith(TRIED))
 
     def _is_mute(self, key: PolicyKey) -> bool:
         """It does not say whom it is about."""

@@ -1,14 +1,15 @@
-"""`flockctl policy`: why a packet passes or not, what applies to a pod, what was dropped."""
+"""`flockctl policy`: why a packet passes or not, what applies to a pod, what was dropped, what a file would drop."""
 
 import argparse
 from typing import Any
 
+from flock.cli import trying
 from flock.cli.answers import NO, print_json, show_happened
 from flock.edge.rpc_client import ask
 
 
 def add_commands(commands: Any) -> None:
-    policy = commands.add_parser("policy", help="NetworkPolicy: why, show, drops", description=__doc__)
+    policy = commands.add_parser("policy", help="policies: why, show, drops, try", description=__doc__)
     verbs = policy.add_subparsers(title="verbs", required=True, metavar="VERB")
 
     why = verbs.add_parser("why", help="does this packet pass, and which policies decide")
@@ -23,7 +24,11 @@ def add_commands(commands: Any) -> None:
     drops.add_argument("-f", "--follow", action="store_true", help="go on showing them as they come")
     drops.add_argument("--audit", action="store_true", help="connections that audited policies would have cut off")
     drops.set_defaults(run=lambda given: show_happened(given, "policy.audit" if given.audit else "policy.drops"))
-    for verb in (why, show, drops):
+    attempt = verbs.add_parser(
+        "try", help="tell what policies of a file would cut off, and drop nothing", description=trying.__doc__
+    )
+    trying.add_arguments(attempt)
+    for verb in (why, show, drops, attempt):
         verb.add_argument("-o", "--output", choices=["text", "json"], default="text", help="how to print it")
 
 

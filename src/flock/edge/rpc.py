@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,15 @@ CHUNK = 256 << 10  # of a request: all that a socket holds
 SHORTAGE = 1.0  # seconds until it is looked whether there are descriptors again
 
 Handler = Callable[[Request], Awaitable[Any]]
+Release = Callable[[], None]
+
+
+class Held(NamedTuple):
+    """An answer to a caller who has something for as long as it stays on the line; `release` takes it back."""
+
+    answer: Any
+    release: Release
+
 
 _decoder = msgspec.json.Decoder(Request)
 _encoder = msgspec.json.Encoder()
@@ -94,12 +103,12 @@ class RpcServer:
         if listener.fileno() >= 0:  # else nobody is heard any more
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
-    def take(self, frame: bytes, reply: Callable[[bytes], None]) -> None:
+    def take(self, frame: bytes, reply: "Reply") -> None:
         call = asyncio.get_running_loop().create_task(self.serve(frame, reply))
         self.calls.add(call)
         call.add_done_callback(self.calls.discard)
 
-    async def serve(self, frame: bytes, reply: Callable[[bytes], None]) -> None:
+    async def serve(self, frame: bytes, reply: "Reply") -> None:
         """One call.  It is written down after the caller has its answer: nobody waits for the log."""
         started = time.monotonic()
         try:
@@ -107,10 +116,10 @@ class RpcServer:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             log.warning("refused frame problem=%s", error)
             failure = FlockError(f"request is not understood: {error}", code=Code.DECODING_FAILURE)
-            reply(_line({"error": render_error(failure, version=version_of(b""))}))
+            reply(_line({"error": render_error(failure, version=version_of(b""))}), None)
             return
-        response, code = await self._call(request)
-        reply(_line(response))
+        response, code, release = await self._call(request)
+        reply(_line(response), release)
         elapsed = time.monotonic() - started
         self._on_call(request.op, code, elapsed)
         log.log(
@@ -132,10 +141,12 @@ class RpcServer:
         before, self._last_status = self._last_status, response
         return logging.DEBUG if response == before else logging.INFO
 
-    async def _call(self, request: Request) -> tuple[dict[str, Any], int]:
+    async def _call(self, request: Request) -> tuple[dict[str, Any], int, Release | None]:
         try:
             result = await self._answer(request)
-            return ({} if result is None else {"result": result}), 0
+            if isinstance(result, Held):
+                return {"result": result.answer}, 0, result.release
+            return ({} if result is None else {"result": result}), 0, None
         except FlockError as error:
             failure = error
         except OSError as error:
@@ -144,7 +155,7 @@ class RpcServer:
         except Exception:
             log.exception("call failed op=%s container=%s", request.op, request.container_id)
             failure = FlockError(f"{request.op}: internal error, see the agent's log", code=Code.INTERNAL)
-        return {"error": render_error(failure, version=version_of(request.stdin_data))}, int(failure.code)
+        return {"error": render_error(failure, version=version_of(request.stdin_data))}, int(failure.code), None
 
 
 class _Connection:
@@ -200,10 +211,12 @@ class _Connection:
         self._waited()
         self._socket.close()
 
-    def _reply(self, answer: bytes, waited: bool = False) -> None:
-        """All of it, as fast as it is read; a caller that has gone does not want it."""
+    def _reply(self, answer: bytes, release: Release | None = None, waited: bool = False) -> None:
+        """All of it, as fast as it is read; a caller that has gone does not want it.  `release` is called when it has
+        gone."""
+        loop = asyncio.get_running_loop()
         if waited:
-            asyncio.get_running_loop().remove_writer(self._socket)
+            loop.remove_writer(self._socket)
         try:
             rest = answer[self._socket.send(answer, socket.MSG_DONTWAIT) :]
         except BlockingIOError:
@@ -211,9 +224,20 @@ class _Connection:
         except OSError:
             rest = b""
         if rest:
-            asyncio.get_running_loop().add_writer(self._socket, self._reply, rest, True)
+            loop.add_writer(self._socket, self._reply, rest, release, True)
+        elif release is not None:
+            loop.add_reader(self._socket, self._listen, release)
         else:
             self._socket.close()
+
+    def _listen(self, release: Release) -> None:
+        """A caller that was answered has nothing more to say: either it is gone, or it is."""
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        release()
+
+
+Reply = Callable[[bytes, Release | None], None]
 
 
 def _shown(text: str) -> str:

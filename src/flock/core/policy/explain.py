@@ -222,6 +222,19 @@ def _parties(index: PolicyIndex, text: str, *, field: str) -> list[Party]:
     return _per_family(facts.addresses, pod=text)
 
 
+def names_of(index: PolicyIndex, addresses: Collection[str]) -> dict[str, str]:
+    """The pods that have them, as namespace/name."""
+    wanted = set(map(ip_address, filter(None, addresses)))
+    found: dict[str, str] = {}
+    if wanted:
+        for (namespace, name), facts in index.pods.items():
+            if facts.takes_part and not wanted.isdisjoint(facts.addresses):
+                found |= {str(address): f"{namespace}/{name}" for address in facts.addresses}
+        for local in index.locals.values():
+            found |= {str(address): local.pod.pod for address in local.pod.addresses}
+    return found
+
+
 def _per_family(addresses: Collection[Address], *, pod: str, interface: str = "") -> list[Party]:
     """The first, primary, address of each family."""
     first = {address.version: str(address) for address in reversed(tuple(addresses))}

@@ -96,15 +96,15 @@ CHAINS: Mapping[str, Sequence[str]] = {
 }
 # The first packet of a connection, which was let through by all that is in force: a connection is known as such
 # (`confirmed`) once its first packet has passed everything.  These tell and never drop.  They are there only where
-# policies are audited.
+# policies are audited, and have other names than their maps, which always are.
 _FIRST = ["ct status confirmed accept", "ct state invalid,related,untracked accept"]
 AUDIT_CHAINS: Mapping[str, Sequence[str]] = {
-    "audit-egress": [
+    "audit-from-pods": [
         "type filter hook forward priority filter + 2; policy accept;",
         *_FIRST,
         "iifname vmap @audit-egress",
     ],
-    "audit-ingress": [
+    "audit-to-pods": [
         "type filter hook forward priority filter + 3; policy accept;",
         _FIRST[0],
         f"ct mark & 0x{TOLD:08x} != 0 ct mark set ct mark & 0x{TOLD ^ 0xFFFFFFFF:08x} accept",
