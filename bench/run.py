@@ -23,6 +23,7 @@ from measuring import FULL, QUICK, Bench, Measurement, Outcome
 from policy import PolicyChanges
 from scale import Scale
 from sequential import Sequential
+from viewers import Viewers
 from world import World
 
 MEASUREMENTS: tuple[Measurement, ...] = (
@@ -34,6 +35,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     Hostile(),
     Dropping(),
     LargeCluster(),
+    Viewers(),
 )
 SETTLE = 2.0  # seconds for the kernel to take a measurement's namespaces down before the next
 RESULTS = Path(__file__).parent / "results.json"

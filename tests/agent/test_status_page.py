@@ -1,6 +1,7 @@
 """`/status.json`: all that `flockctl status` tells, always, and lists of all there is; no secrets."""
 
 import json
+import socket
 from pathlib import Path
 
 from following import HTTP, Reader, status
@@ -77,3 +78,70 @@ def test_a_session_is_down_while_there_is_no_bird(fresh: Node) -> None:
 def test_configuration_has_the_nodeconfigs_spec(fresh: Node) -> None:
     fresh.start(*HTTP)
     assert status(fresh)["config"]["spec"] == NODE_CONFIG["spec"]
+
+
+def policy(name: str, **spec: object) -> dict[str, object]:
+    spec = {"podSelector": {}, "policyTypes": ["Ingress"], **spec}
+    metadata = {"namespace": "shop", "name": name, "annotations": {"flock.fritzlab.net/audit": "true"}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata if name == "tried" else {"namespace": "shop", "name": name},
+        "spec": spec,
+    }
+
+
+GUARD = {
+    "apiVersion": "policy.networking.k8s.io/v1alpha2",
+    "kind": "ClusterNetworkPolicy",
+    "metadata": {"name": "guard"},
+    "spec": {
+        "tier": "Admin",
+        "priority": 7,
+        "subject": {"namespaces": {}},
+        "ingress": [{"action": "Accept", "from": [{"namespaces": {}}]}],
+    },
+}
+
+
+def test_policies_are_listed_with_how_many_pods_they_select_and_what_is_wrong(fresh: Node) -> None:
+    other = policy("other", podSelector={"matchLabels": {"app": "db"}})
+    refused = policy("refused", ingress=[{"ports": [{"port": 99999999}]}])
+    fresh.write("policies", policy("all"), policy("tried"), other, refused, GUARD)
+    fresh.start(*HTTP)
+    fresh.pod("a", args="K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web")
+    told = status(fresh)
+    rows = {row["name"]: row for row in told["policyList"]}
+    guard = {"kind": "ClusterNetworkPolicy", "tier": "Admin", "priority": 7, "pods": 1, "problem": "", "audit": False}
+    assert rows["guard"].items() >= guard.items()
+    usual = {"kind": "NetworkPolicy", "tier": None, "priority": None, "pods": 1, "problem": "", "audit": False}
+    assert rows["shop/all"].items() >= usual.items()
+    assert rows["shop/tried"]["audit"] and rows["shop/other"]["pods"] == 0
+    assert "port" in rows["shop/refused"]["problem"]
+    assert told["podList"][0]["policies"] == ["Admin guard", "shop/all", "shop/refused", "shop/tried"]
+    assert told["policies"] == 4 and told["clusterPolicies"] == 1
+
+
+def test_a_bird_that_hangs_keeps_no_status_waiting(fresh: Node) -> None:
+    fresh.write("nodeconfig", with_spec(bgp={"asn": 64513, "peers": [PEER]}))
+    with socket.socket(socket.AF_UNIX) as bird:
+        bird.bind(str(fresh.run_dir / "bird.ctl"))
+        bird.listen()
+        fresh.start(*HTTP)
+        connection = bird.accept()[0]
+        with connection:
+            connection.sendall(b"0001 BIRD 2.0.12 ready.\n")
+            for _ in range(3):
+                (session,) = status(fresh)["sessions"]
+                assert session["peer"] == "tor" and not session["up"]
+
+
+def test_a_crowd_that_asks_for_it_costs_pods_nothing_and_is_answered(fresh: Node) -> None:
+    fresh.start(*HTTP)
+    for number in range(5):
+        fresh.pod(f"p{number}")
+    crowd = [Reader(fresh, "/status.json") for _ in range(50)]
+    fresh.pod("q")
+    for reader in crowd:
+        assert json.loads(reader.body())["pods"]["committed"] >= 5
+        reader.socket.close()

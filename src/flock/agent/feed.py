@@ -40,7 +40,6 @@ class Feed:
             entries = iter(found)
             while piece := b"".join(map(_event, islice(entries, PIECE))):
                 yield piece
-                await asyncio.sleep(0)
             await asyncio.sleep(GATHER)
             await self._happened.wait_beyond(read_to, ALIVE)
             if read_to == self._happened.last_id:

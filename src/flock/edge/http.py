@@ -11,6 +11,7 @@ that is not the node's own (DNS rebinding), or on behalf of another site, are re
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from ipaddress import ip_address
@@ -35,6 +36,9 @@ REASONS = {
 }
 
 
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
+
+
 class Request(NamedTuple):
     method: str
     path: str
@@ -54,7 +58,7 @@ class Request(NamedTuple):
         """Does it ask for this machine by a name of its own, and not on behalf of a web page from elsewhere?
         `address`: at which it has reached us."""
         host = self.headers.get("host", "localhost")
-        name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+        name = found[1].strip("[]") if (found := _HOST.fullmatch(host)) else ""
         origin = self.headers.get("origin", f"http://{host}")
         site = self.headers.get("sec-fetch-site", "none")
         return origin == f"http://{host}" and site in ("none", "same-origin") and _is_own(name, address)
@@ -169,6 +173,7 @@ class _Caller(asyncio.Protocol):
             try:
                 async for piece in pieces:
                     self._transport.write(piece)
+                    await asyncio.sleep(0)  # a piece in a turn of the loop: others want theirs
                     async with asyncio.timeout(PATIENCE):
                         await self._drained.wait()
             except TimeoutError:
@@ -219,4 +224,4 @@ def _is_own(name: str, address: str) -> bool:
     with contextlib.suppress(ValueError):
         found = ip_address(name)
         return found.is_loopback or found == ip_address(address)
-    return name == "localhost"
+    return name.lower() == "localhost"
