@@ -106,6 +106,11 @@ def _networks(facts: NodeFacts) -> list[Network]:
     return [*facts.lans, *(ip_network(own) for own in alone)]
 
 
+# Bytes.  The kernel tells BIRD of every route BIRD itself puts in; while it takes in a router's ten thousand, the
+# default leaves no room for what the agent changes, which BIRD then finds at its next scan.
+NOTICES = 32 << 20
+
+
 def _kernel(family: Family, *, learn_all: bool) -> Lines:
     learned = [
         f"if krt_source = {PROTO_ANNOUNCE} then {{ preference = 200; accept; }}",
@@ -121,6 +126,7 @@ def _kernel(family: Family, *, learn_all: bool) -> Lines:
             "merge paths yes;",
             "graceful restart;",
             "scan time 10;",
+            f"netlink rx buffer {NOTICES};",
             *channel(
                 family,
                 [

@@ -3,13 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fabric_parts import (
     AGGREGATES,
+    OWN,
+    V6,
     MakeLab,
     becomes,
     eventually,
     node_configs,
     received,
+    senders,
     told,
     write_configs,
 )
@@ -18,6 +22,7 @@ from flock.lab.fabric import Lab
 
 LIMIT = 500
 FLOOD = 20_000
+EVERYTHING = 6  # else: of each family the way out, the client and a cable of its
 
 
 def flood(lab: Lab, routes: int) -> None:
@@ -48,7 +53,7 @@ def limited(make_lab: MakeLab, tmp_path: Path, **peer: Any) -> Lab:
 
 def test_beyond_its_limit_a_node_takes_no_routes_and_stays_announced(make_lab: MakeLab, tmp_path: Path) -> None:
     lab = limited(make_lab, tmp_path, **{"import": "all", "maxPrefixes": LIMIT})
-    before = session(lab)
+    before = eventually(lambda: session(lab), lambda seen: seen["imported"] == EVERYTHING)
     flood(lab, FLOOD)
     row = eventually(lambda: session(lab), lambda seen: seen["full"] == ["ipv4"])
     assert row["up"] and row["since"] == before["since"] and "maxPrefixes" in row["last_error"]
@@ -58,7 +63,21 @@ def test_beyond_its_limit_a_node_takes_no_routes_and_stays_announced(make_lab: M
     assert any("maxPrefixes" in line for line in degraded)
 
     flood(lab, 10)  # and what was passed over meanwhile, the default route perhaps, is asked for again
-    everything = before["imported"] + 10
-    eventually(lambda: session(lab), lambda seen: seen["imported"] == everything and not seen["full"], within=60)
+    eventually(lambda: session(lab), lambda seen: seen["imported"] == EVERYTHING + 10 and not seen["full"], within=60)
     assert session(lab)["since"] == before["since"]
     eventually(lambda: told(lab, "n1", "status")["degraded"], lambda lines: not lines)
+
+
+@pytest.mark.slow
+def test_while_a_large_table_loads_bird_hears_of_every_change_of_ours(make_lab: MakeLab, tmp_path: Path) -> None:
+    """The kernel tells it of each route it puts in itself, too."""
+    lab = limited(make_lab, tmp_path, **{"import": "all"})
+    lab.pods.add("dns", node="n1", annotations={f"{OWN}/anycast": V6}, ready=True)
+    becomes(lambda: senders(lab, V6), {"n1"})
+    flood(lab, FLOOD)
+    lab.pods.set_ready("dns", False)
+    eventually(lambda: kernel_routes(lab), lambda routes: routes > 9_900)
+    becomes(lambda: senders(lab, V6), set[str]())
+    lab.pods.set_ready("dns", True)
+    becomes(lambda: senders(lab, V6), {"n1"})
+    assert "dropped some netlink messages" not in (lab.home.of("n1") / "bird.log").read_text()
