@@ -175,3 +175,13 @@ def test_names_are_never_markup(browser: Browser) -> None:
                     expect(page.locator("main")).to_contain_text(EVIL)
                     expect(page.get_by_role("complementary")).to_contain_text(EVIL)
                     assert page.locator("img").count() == 0
+
+
+def test_a_node_that_is_visited_in_turn_is_shown_with_the_age_of_its_state(browser: Browser, fabric: Shown) -> None:
+    with opened(browser, f"{fabric.address}#fabric?sel=node/n3") as page:
+        fabric.node("n3", status("n3"), at=time.time() - 40)
+        expect(page.locator("header")).to_contain_text("visited in turn, n3 4")
+        expect(page.locator("header")).to_contain_text("what is looked at is followed")
+        expect(page.get_by_role("complementary")).to_contain_text("as of")
+        fabric.node("n3", status("n3"), at=time.time())
+        expect(page.get_by_role("complementary")).to_contain_text("now")

@@ -90,7 +90,7 @@ function look() {
   const chosen = kind === "pod" ? allPods().find((pod) => pod.container === name)?.node : kind === "router" ? "" : name;
   const nodes = [...new Set([chosen, ...rows.map((pod) => pod.node)])].filter((node) => model.nodes.has(node)).slice(0, 6);
   const query = new URLSearchParams(nodes.map((node) => ["node", node])).toString();
-  if (query !== looked && model.hello?.origin === "cluster") fetch(`api/look?${query}`).catch(() => {});
+  if (query && query !== looked && model.hello?.origin === "cluster") fetch(`api/look?${query}`).catch(() => {});
   looked = query;
 }
 
@@ -105,5 +105,6 @@ window.addEventListener("keydown", (event) => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 setInterval(redraw, 1000); // ages grow
+setInterval(() => ((looked = ""), look()), 5000); // and it is still looked at
 follow("api/stream", changed);
 redraw();

@@ -2,7 +2,7 @@
 import { h } from "./lib/preact.js";
 import { isMarked } from "./cursor.js";
 import { nodeState, podState, routerOf, sessionsOf } from "./derived.js";
-import { sinceWhen } from "./head.js";
+import { known, sinceWhen } from "./head.js";
 import { model } from "./model.js";
 import { address, put, select, selected } from "./place.js";
 import { clock, count, day, many, mark, since, state } from "./words.js";
@@ -54,7 +54,7 @@ function Node({ names: [name] }) {
   return [
     facts([
       ["State", state(kind)],
-      ["Known", node.reached ? "now" : sinceWhen(node)],
+      ["Known", known(node)],
       ["Problem", node.problem],
       ["Withdrawn", String(status.withdrawn || "")],
       ["Agent", status.version && `flock ${status.version}, started ${day(status.started)}`],
@@ -99,7 +99,7 @@ function Session({ names: [name, peer] }) {
       ["Router", [opener("router", peer), session.asn ? ` AS${session.asn}` : ""]],
       ["Its address", session.address],
       ["Node", opener("node", name)],
-      ["Known", node.reached ? "now" : session.by ? `from ${session.by}; the agent: ${sinceWhen(node)}` : sinceWhen(node)],
+      ["Known", node.reached ? known(node) : session.by ? `from ${session.by}; the agent: ${sinceWhen(node)}` : sinceWhen(node)],
       [`${peer} says`, other && state(other.up ? "up" : "down", `${other.state}${other.last_error ? `, ${other.last_error}` : ""}`)],
     ]),
     lately((one) => one.node === name && (one.peer === peer || one.kind.startsWith("Bird"))),

@@ -61,10 +61,19 @@ function Guessing() {
   }
   if (!model.hello.live) return h("p", { class: "guess" }, icon("away"), `a recorded moment: ${clock(model.hello.at)}`);
   const away = health(model).away;
-  if (!away.length) return null;
+  if (!away.length) return h(InTurn, null);
   const first = away.slice(0, 3).map((node) => (node.seen ? `${node.name} since ${clock(node.seen)} (${age(now() - node.seen)})` : `${node.name}, never`));
   const more = away.length > 3 ? ` and ${count(away.length - 3)} more` : "";
   return h("p", { class: "guess" }, icon("away"), `guessing about ${first.join(", ")}${more}: not reached, shown as last known`);
 }
+
+// Where not all nodes can be followed at a time, how old the oldest state is.
+function InTurn() {
+  const old = [...model.nodes.values()].filter(isOld).sort((a, b) => a.seen - b.seen);
+  return old.length ? h("p", { class: "guess" }, icon("away"), `${many(old.length, "node")} visited in turn, ${old[0].name} ${age(now() - old[0].seen)} ago; what is looked at is followed`) : null;
+}
+
+const isOld = (node) => node.reached && model.hello?.live && now() - node.seen > 10;
+export const known = (node) => (!node.reached ? sinceWhen(node) : isOld(node) ? `as of ${clock(node.seen)} (${age(now() - node.seen)} ago)` : "now");
 
 export const sinceWhen = (node) => (node.seen ? `guessing since ${clock(node.seen)} (${age(now() - node.seen)})` : "never reached");
