@@ -33,9 +33,13 @@ PATHS = {
     "ClusterNetworkPolicy": "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies",
     "NodeConfig": f"{FLOCK}/nodeconfigs",
     "NodeConfigTemplate": f"{FLOCK}/nodeconfigtemplates",
+    "Service": "/api/v1/services",
+    "EndpointSlice": "/apis/discovery.k8s.io/v1/endpointslices",
     "Event": "/api/v1/events",
 }
 KINDS = {path: kind for kind, path in PATHS.items()}
+OLDER_SLICES = "/apis/discovery.k8s.io/v1beta1/endpointslices"
+KINDS[OLDER_SLICES] = "EndpointSlice"
 _NESTED = re.compile(rb'"@nested:(\d+)"')
 _PLACE = re.compile(
     r"(?P<base>/api/v1|/apis/[^/]+/[^/]+)(?:/namespaces/(?P<ns>[^/]+)(?=/))?/(?P<kind>[^/]+)(?P<rest>.*)"
@@ -287,7 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refused(self) -> bool:
         for beginning, status in list(self.server.api.errors.items()):
-            if self.path.startswith(beginning):
+            if self.path.startswith(beginning) or (beginning in self.path and "?" in beginning):
                 self._answer(status, {"kind": "Status", "code": status, "message": f"refused by the test: {status}"})
                 return True
         return False

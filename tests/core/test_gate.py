@@ -38,6 +38,7 @@ def test_200_is_yes_another_answer_no_and_silence_no_after_two_in_a_row(
 
 def test_what_an_earlier_life_announced_is_as_if_it_had_said_200() -> None:
     assert after(adopted=True).open and after(None, adopted=True).open
+    assert after(None, adopted=True).pause(100.0) == PERIOD
     assert not after(None, None, adopted=True).open and not after(503, adopted=True).open
 
 

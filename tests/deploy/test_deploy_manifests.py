@@ -15,7 +15,7 @@ import flock
 from flock.agent import departure
 from flock.agent.flags import parse as parse_agent
 from flock.cli.installer import parse as parse_installer
-from flock.core.kinds import CLUSTER_PODS, Extent
+from flock.core.kinds import ALL, CLUSTER_PODS, ENDPOINT_SLICES, SERVICES, Extent
 from flock.edge.bird import room
 from flock.edge.cache import Cache
 from flock.edge.kube.client import ApiError, KubeClient
@@ -90,10 +90,13 @@ class Recorder(KubeClient):
         yield
 
 
-async def everything_the_agent_asks(client: Recorder, state_dir: Path) -> None:
+async def everything_the_agent_asks(client: Recorder, state_dir: Path, *, services: bool = False) -> None:
     supervisor = Supervisor()
     cache = Cache(node="node1")
     cache.need(CLUSTER_PODS, [Extent("default"), Extent(labels="app=web")])
+    if services:
+        cache.need(SERVICES, [ALL])
+        cache.need(ENDPOINT_SLICES, [Extent("default", "kubernetes.io/service-name=web")])
     feeder = KubeFeeder(cache, client, supervisor, namespace=NAMESPACE, state_dir=state_dir)
     writer = KubeWriter(client, node="node1")
     await feeder.start()
@@ -111,16 +114,27 @@ async def everything_the_agent_asks(client: Recorder, state_dir: Path) -> None:
 def test_the_agent_may_do_what_it_does_and_nothing_else(tmp_path: Path) -> None:
     client = Recorder()
     asyncio.run(everything_the_agent_asks(client, tmp_path))
-    granted = {
+    assert granted(OBJECTS) == client.used
+
+
+def test_what_services_need_beyond_that_is_granted_apart(tmp_path: Path) -> None:
+    without, client = Recorder(), Recorder()
+    asyncio.run(everything_the_agent_asks(without, tmp_path))
+    asyncio.run(everything_the_agent_asks(client, tmp_path, services=True))
+    apart = list(yaml.safe_load_all((DEPLOY / "services.yaml").read_text()))
+    assert granted(apart) == client.used - without.used
+
+
+def granted(objects: list[dict[str, Any]]) -> set[tuple[str, str, str, str]]:
+    return {
         (role["metadata"].get("namespace", ""), group, resource, verb)
-        for role in OBJECTS
+        for role in objects
         if role["kind"] in ("Role", "ClusterRole")
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert granted == client.used
 
 
 def test_secrets_are_readable_by_name_alone() -> None:

@@ -36,6 +36,7 @@ class Admin:
             "repair": self.repair,
             "bgp": self.bgp,
             "anycast": self.anycast,
+            "services": self.services,
             "config": self.config,
             "policy.why": self.policy_why,
             "policy.show": self.policy_show,
@@ -66,6 +67,9 @@ class Admin:
 
     async def anycast(self, _: Request) -> list[dict[str, Any]]:
         return self._parts.announcer.rows()
+
+    async def services(self, _: Request) -> list[dict[str, Any]]:
+        return [*self._parts.services.rows()]
 
     async def config(self, _: Request) -> dict[str, Any]:
         return self._status.config()
@@ -113,12 +117,14 @@ class Admin:
         return {"cursor": ".".join(map(str, read_to.values())), "missed": missed, "happened": rows}
 
     async def drain(self, request: Request) -> list[dict[str, Any]]:
-        """Withdraw all anycast of this node until undrained; tells what became of it."""
+        """Withdraw all anycast and Services of this node until undrained; tells what became of anycast."""
         await self._parts.announcer.drain()
+        await self._parts.services.follow_node()
         return await self.anycast(request)
 
     async def undrain(self, request: Request) -> list[dict[str, Any]]:
         await self._parts.announcer.undrain()
+        await self._parts.services.follow_node()
         return await self.anycast(request)
 
 

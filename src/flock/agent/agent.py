@@ -86,6 +86,7 @@ class Agent:
         self._parts.happened.close()
         await self._rpc.stop(LAST_CALLS)
         await self._parts.announcer.leave()
+        await self._parts.services.leave()
         start.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await start  # an unexpected end of it is an error to show
@@ -147,7 +148,8 @@ class Agent:
         self._rely_on(policies=parts.policies)
         self._keep(limiting=parts.connection_limit)
         await step("the first look at the kernel is not over yet", self._first_look)
-        self._keep(healing=parts.healer, announcing=parts.announcer)
+        self._keep(healing=parts.healer, announcing=parts.announcer, services=parts.services)
+        self._supervisor.keep("health ports", parts.health_ports.run)
         await step("the node is not prepared yet", self._is_prepared)
 
         self._readiness.started()

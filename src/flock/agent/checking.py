@@ -47,6 +47,8 @@ class Checker:
         await self._parts.policies.settled(repaired=True)
         self._parts.announcer.trigger()  # a look at the kernel, though nothing was heard
         await self._parts.announcer.reconcile()
+        self._parts.services.trigger()
+        await self._parts.services.reconcile()
 
     async def audit(self) -> list[dict[str, str]]:
         """Leaks and losses of the whole node, as rows.  Containers that a verb is at work on are left out."""
@@ -71,6 +73,7 @@ class Checker:
         for container_id, what in await self._parts.announcer.differences():
             owner = by_container.get(container_id)
             rows.append(_row("loss" if container_id else "leak", what, owner))
+        rows += [_row(kind, what) for kind, what in await self._parts.services.differences()]
         rows += [_row("loss", what) for what in await self._parts.preparing.differences()]
         return rows + self._against_pods(by_container.values())
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from flock.agent.happened import Happened
-from flock.core.happenings import AddFailed, ConfigRefused, Happening, PolicyRefused, Share
-from flock.core.kinds import CLUSTER_POLICIES, NODE_CONFIGS, POLICIES
+from flock.core.happenings import AddFailed, ConfigRefused, Happening, PolicyRefused, ServiceRefused, Share
+from flock.core.kinds import CLUSTER_POLICIES, NODE_CONFIGS, POLICIES, SERVICES
 from flock.edge.cache import Cache
 from flock.edge.kube.writer import KubeWriter
 
@@ -45,6 +45,15 @@ class Events:
             case ConfigRefused():
                 uid = _uid(self._cache.own(NODE_CONFIGS))
                 await self._writer.config_event(reason="FlockConfigRefused", message=happening.problem, uid=uid)
+            case ServiceRefused():
+                namespace, _, name = happening.service.partition("/")
+                service = self._cache.table(SERVICES).get((namespace, name))
+                await self._writer.service_event(
+                    namespace=namespace,
+                    name=name,
+                    uid=service.metadata.uid if service else "",
+                    message=f"{happening.address}: {happening.problem}",
+                )
             case PolicyRefused():
                 namespace, _, name = happening.policy.rpartition("/")
                 kind = POLICIES if namespace else CLUSTER_POLICIES

@@ -14,17 +14,20 @@ from flock.agent.flags import Settings
 from flock.agent.folding import Folding
 from flock.agent.happened import Happened
 from flock.agent.healing import Healer
+from flock.agent.healthports import HealthPorts
 from flock.agent.intake import READ
 from flock.agent.limiting import ConnectionLimit
 from flock.agent.neighbours import Neighbours
+from flock.agent.offered import Offered
 from flock.agent.podinfo import Learner
 from flock.agent.policies import Policies
 from flock.agent.preparing import Preparing
 from flock.agent.readiness import Readiness
 from flock.agent.reconciling import Reconciler, Telling
 from flock.agent.routing import Routing
+from flock.agent.services import Services
 from flock.core.ipam import Ipam
-from flock.core.kinds import NAMESPACES, NODE_CONFIGS, NODES, PODS, TEMPLATES
+from flock.core.kinds import ENDPOINT_SLICES, NAMESPACES, NODE_CONFIGS, NODES, PODS, SERVICES, TEMPLATES
 from flock.core.model import Allocation
 from flock.core.nodeconfig import set_aside
 from flock.edge.bird import room
@@ -112,6 +115,18 @@ class Parts:
             happened=self.happened,
             state_dir=settings.state_dir,
         )
+        self.health_ports = HealthPorts(preparing=self.preparing)
+        self.services = Services(
+            cache=cache,
+            configured=self.configured,
+            offered=Offered(cache=cache, configured=self.configured, preparing=self.preparing),
+            attached=self.attached,
+            ipam=self.ipam,
+            announcer=self.announcer,
+            ports=self.health_ports,
+            kernel=self.kernel,
+            happened=self.happened,
+        )
 
     def complaints(self) -> Iterable[str]:
         """What is not as it should be with what runs by nobody's doing.  That a pool is full is no reason to report the
@@ -140,17 +155,23 @@ def assemble(settings: Settings, *, readiness: Readiness, cache: Cache, feeder: 
             healer.trigger()
 
     parts.attached.subscribe(settled)
+    parts.attached.subscribe(parts.services.settled)
     cache.subscribe(configured.take_in, of=(NODES, NODE_CONFIGS, TEMPLATES))
     cache.subscribe(parts.departure.trigger, of=(NODES,))
     cache.subscribe(announcer.consider, of=(PODS, NAMESPACES, NODES))
     cache.subscribe(parts.policies.trigger, of=READ)
+    cache.subscribe(parts.services.consider, of=(SERVICES, ENDPOINT_SLICES, NAMESPACES, NODES))
     configured.subscribe(spare_granted)
+    configured.subscribe(parts.services.follow)
     triggers: tuple[tuple[Telling, tuple[Reconciler, ...]], ...] = (
         (configured, (parts.preparing, announcer, parts.policies, parts.routing)),
-        (parts.preparing, (announcer, parts.policies, parts.routing)),  # the node's own addresses changed
+        (
+            parts.preparing,
+            (announcer, parts.policies, parts.routing, parts.services),
+        ),  # the node's own addresses changed
         (aggregates, (healer, parts.routing, parts.neighbours)),
-        (parts.departure, (announcer,)),  # the host's units say so, and no object does
-        (healer, (announcer,)),
+        (parts.departure, (announcer, parts.services)),  # the host's units say so, and no object does
+        (healer, (announcer, parts.services)),
     )
     for telling, triggered in triggers:
         for reconciler in triggered:

@@ -72,12 +72,14 @@ class Status:
             "problems": [
                 *({"where": p.where, "message": p.message} for p in parts.cache.problems),
                 *({"where": where, "message": message} for where, message in parts.policies.problems.items()),
+                *({"where": f"Service {which}", "message": why} for which, why in parts.services.refused),
             ],
             "watches": [msgspec.to_builtins(watch) for watch in parts.cache.watches],
             "repairs": parts.happened.counts(Repaired),
             "sessions": sessions,
             "announced": sorted(parts.announcer.announced),
             "withdrawn": parts.announcer.withdrawn,
+            "services": sorted(parts.services.announced),
             "policies": len(parts.policies.index.policies),
             "clusterPolicies": len(parts.policies.index.cluster_policies),
             "policiesWaiting": parts.policies.waiting,
@@ -88,6 +90,7 @@ class Status:
         sessions = await parts.routing.glance(BIRD_PATIENCE)
         pods = await _in_pieces(self._pod(allocation) for allocation in self.allocations)
         policies = await _in_pieces(self._policies())
+        services = await _in_pieces(parts.services.rows())
         return {
             **self.short(sessions),
             "at": time.time(),
@@ -95,6 +98,7 @@ class Status:
             "config": self.config(),
             "podList": pods,
             "addressList": parts.announcer.rows(),
+            "serviceList": services,
             "policyList": policies,
             "dropList": parts.policies.dropped.rows(),
             "latencies": self._latencies(),

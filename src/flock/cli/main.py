@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     question("bgp", _bgp, "the sessions of this node's BIRD with its routers")
     question("anycast", _anycast, "who announces which address here, and why not")
+    question("services", _services, "which addresses of Services this node announces, and why not")
     config.add_arguments(
         command("config", config.run, "the configuration in force on a node, and where each value came from")
     )
@@ -83,8 +84,8 @@ def _parser() -> argparse.ArgumentParser:
         "happened", partial(show_happened, op="happened"), "what happened on this node since its agent started"
     )
     happened.add_argument("-f", "--follow", action="store_true", help="go on showing it as it comes")
-    question("drain", _anycast, "withdraw all anycast of this node until undrain; sessions and pods stay")
-    question("undrain", _anycast, "announce this node's anycast again")
+    question("drain", _anycast, "withdraw all anycast and Services of this node until undrain; sessions and pods stay")
+    question("undrain", _anycast, "announce this node's anycast and Services again")
     policy.add_commands(commands)
     view.add_command(commands)
     bundle.add_command(commands)
@@ -110,6 +111,8 @@ def _status(status: dict[str, Any]) -> Shown:
             lines.append(f"anycast   withdrawn: {status['withdrawn']}")
         elif status["announced"]:
             lines.append(f"anycast   {', '.join(status['announced'])}")
+        if status["services"]:
+            lines.append(f"services  {', '.join(status['services'])}")
     return "\n".join(lines), status["ready"]
 
 
@@ -151,6 +154,21 @@ def _anycast(claims: list[dict[str, Any]]) -> Shown:
         for c in claims
     ]
     return table(("ADDRESS", "KIND", "POD", "INTERFACE", "ANNOUNCED", "WHY NOT"), rows), True
+
+
+def _services(offers: list[dict[str, Any]]) -> Shown:
+    rows = [
+        (
+            o["service"],
+            o["address"] or "-",
+            o["policy"],
+            "yes" if o["announced"] else "no",
+            o["reason"] or "-",
+            ", ".join(o["shared"]) or "-",
+        )
+        for o in offers
+    ]
+    return table(("SERVICE", "ADDRESS", "POLICY", "ANNOUNCED", "WHY NOT", "ALSO OF"), rows), True
 
 
 def _size(size: int) -> str:

@@ -23,8 +23,8 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def new(now: float, *, adopted: bool = False) -> "Gate":
-        """`adopted`: it is announced already."""
-        return Gate(open=adopted, answered=adopted, changed=now)
+        """`adopted`: it is announced already, and no endpoints changed that anybody knows of."""
+        return Gate(open=adopted, answered=adopted, changed=now - EAGER_FOR if adopted else now)
 
     def heard(self, status: int | None) -> "Gate":
         """What the port said: the status of its answer, None if there was none."""
@@ -33,6 +33,10 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
             still = self.open and self.answered and misses < MISSES
             return msgspec.structs.replace(self, open=still, misses=misses)
         return msgspec.structs.replace(self, open=status == OK, answered=self.answered or status == OK, misses=0)
+
+    def after_change(self, now: float) -> "Gate":
+        """Of endpoints: it is waited for again."""
+        return msgspec.structs.replace(self, changed=now)
 
     def pause(self, now: float) -> float:
         """Until it is asked again."""

@@ -223,6 +223,28 @@ class Withdrawn(Happening, frozen=True, kw_only=True):
     address: str
 
 
+class ServiceAnnounced(Happening, frozen=True, kw_only=True):
+    share, part, words = Share.PODS, "services", "announced address={address} of Service={services}"
+    address: str
+    services: str
+
+
+class ServiceWithdrawn(Happening, frozen=True, kw_only=True):
+    share, part, words = Share.PODS, "services", "withdrew address={address} of a Service reason={reason!r}"
+    address: str
+    reason: str
+
+
+class ServiceRefused(Happening, frozen=True, kw_only=True):
+    """An event for whoever made it: another address, or another configuration, is needed."""
+
+    share, part, level = Share.PODS, "services", WARNING
+    words = "cannot announce address={address} of Service={service} problem={problem!r}"
+    service: str
+    address: str
+    problem: str
+
+
 # --- what packets do ---
 
 

@@ -34,6 +34,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     local: bool = False
     port: int = 0  # at which kube-proxy is asked; 0: it is not
     endpoints: bool = False
+    refused: bool = False  # by the configuration, whatever its endpoints do
     obstacle: str = ""
 
     @property
@@ -74,17 +75,20 @@ def offers(
     useful = useful_families(slices, node=node if local else "")
     found = []
     for address, ingress in given.items():
-        obstacle = _obstacle(service, address, ingress, config, right)
-        needs = not obstacle
+        unfit = _obstacle(service, address, ingress, config)
+        refusal = "" if unfit else _refusal(service, address, right)
+        obstacle, needs = unfit or refusal, not (unfit or refusal)
         if needs and (6 if ":" in address else 4) not in useful:
             obstacle = HERE if local else ANYWHERE
         elif needs and local and not port:
             obstacle = "the Service has no healthCheckNodePort"
-        found.append(msgspec.structs.replace(whole, address=address, endpoints=needs, obstacle=obstacle))
+        found.append(
+            msgspec.structs.replace(whole, address=address, endpoints=needs, refused=bool(refusal), obstacle=obstacle)
+        )
     return tuple(found)
 
 
-def _obstacle(service: Service, address: str, ingress: Ingress, config: NodeConfig, right: Right) -> str:
+def _obstacle(service: Service, address: str, ingress: Ingress, config: NodeConfig) -> str:
     if not config.services.serves(service.spec.load_balancer_class):
         return f"its loadBalancerClass is {service.spec.load_balancer_class or 'empty'}, which is not announced here"
     if service.metadata.deletion_timestamp is not None:
@@ -93,6 +97,10 @@ def _obstacle(service: Service, address: str, ingress: Ingress, config: NodeConf
         return "the Service has no address"
     if ingress.ip_mode not in (None, "", "VIP"):
         return f"the address's ipMode is {ingress.ip_mode}"
+    return ""
+
+
+def _refusal(service: Service, address: str, right: Right) -> str:
     try:
         return right(service, ip_address(address))
     except ValueError:

@@ -313,6 +313,11 @@ class NodeConfig(Spec, frozen=True, kw_only=True):
         return (*self.aggregates, *(prefix for grant in grants for prefix in grant.prefixes))
 
     @property
+    def announces(self) -> tuple[Network, ...]:
+        """Everything a host route of this node may lead to."""
+        return (*self.reach, *(prefix for grant in self.services.allowed for prefix in grant.prefixes))
+
+    @property
     def wants_ipv6(self) -> bool:
         """A pod that does not say gets IPv6; a family without a CIDR is off."""
         return bool(self.cidr6) and self.defaults.ipv6 is not False

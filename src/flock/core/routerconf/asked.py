@@ -72,7 +72,8 @@ def _neighbour(config: NodeConfig, peer: Peer, addresses: Sequence[Interface]) -
 
 
 def _accepted(config: NodeConfig) -> Accepted:
-    return Accepted(aggregates=tuple(map(str, config.aggregates)), hosts=tuple(dict.fromkeys(map(str, config.reach))))
+    hosts = dict.fromkeys(map(str, config.announces))
+    return Accepted(aggregates=tuple(map(str, config.aggregates)), hosts=tuple(hosts))
 
 
 def _of_node(config: NodeConfig, peer: Peer, addresses: Sequence[Interface]) -> str:

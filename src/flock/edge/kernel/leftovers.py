@@ -8,6 +8,7 @@ import errno
 from dataclasses import replace
 
 from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD
+from flock.edge.kernel import services
 from flock.edge.kernel.observe import observe
 from flock.edge.netlink import nexthop as n
 from flock.edge.netlink import route as r
@@ -31,7 +32,7 @@ def remove(netlink: Netlink, *, of_bird: bool) -> tuple[int, int]:
         for protocol in protocols
         for family in (w.AF_INET6, w.AF_INET)
         for route in netlink.dump(r.dump_routes(family, protocol=protocol), r.Route.decode)
-    ]
+    ] + services.routes(netlink)
     # Without its next hops a route is named well enough, and a multipath one goes as a whole.
     netlink.run([r.delete_route(replace(route, index=0, gateway=b"", nexthop=0)) for route in routes], ignore=GONE)
     nexthops = [x for x in netlink.dump(n.dump_nexthops(), n.Nexthop.decode) if x.protocol == PROTO_ANNOUNCE]

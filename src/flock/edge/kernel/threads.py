@@ -7,7 +7,7 @@ forgets flows, for which nobody waits.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -15,7 +15,7 @@ from flock.core.announcing import Via
 from flock.core.errors import FlockError
 from flock.core.model import Allocation
 from flock.edge.batching import Rounds
-from flock.edge.kernel import adopt, node, original, podcheck
+from flock.edge.kernel import adopt, node, original, podcheck, services
 from flock.edge.kernel.announce import Changes, announce, announced
 from flock.edge.kernel.conntrack import Sweeper
 from flock.edge.kernel.observe import observe
@@ -133,6 +133,12 @@ class Kernel:
         self._sweeper.forget([*changes.withdrawn, *map(packed, changes.moved)])
         return changes
 
+    async def announce_services(self, announce: Iterable[bytes], withdraw: Iterable[bytes]) -> None:
+        """More addresses of Services, and fewer."""
+        changes = {"announce": list(announce), "withdraw": list(withdraw)}
+        await self._fast.run(services.change, self._fast_links.host, **changes)
+
+    announced_services = _in_slow_thread(services.announced, _host)
     announced = _in_slow_thread(announced, _host)
     remove_originals = _in_slow_thread(original.remove_routes, _host)
 

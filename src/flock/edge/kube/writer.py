@@ -39,6 +39,10 @@ class KubeWriter:
         reference = {**about, "namespace": namespace, "name": name, "uid": uid}
         await self._event(reference, namespace or NOWHERE, "FlockPolicyRefused", message, "Warning")
 
+    async def service_event(self, *, namespace: str, name: str, uid: str, message: str) -> None:
+        reference = {"apiVersion": "v1", "kind": "Service", "namespace": namespace, "name": name, "uid": uid}
+        await self._event(reference, namespace, "FlockServiceNotAnnounced", message, "Warning")
+
     async def config_event(self, *, reason: str, message: str, uid: str = "") -> None:
         reference = {"apiVersion": API_VERSION, "kind": "NodeConfig", "name": self._node, "uid": uid}
         await self._event(reference, NOWHERE, reason, message, "Warning")
