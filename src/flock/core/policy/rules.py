@@ -167,30 +167,29 @@ def chains_of(asked: Asked, policies: Mapping[PolicyKey, CompiledPolicy]) -> dic
 def _tier_chains(asked: Asked, policies: Mapping[PolicyKey, CompiledPolicy]) -> dict[str, list[str]]:
     """Accept ends the judging, Deny logs and drops, Pass returns.
 
-    Where a rule has several peers and several ports, a chain of its own has the ports.  A Pass cannot return from there
-    past the rules that follow it, so these are in a chain of their own too, and `goto` leads to both.  Each chain comes
-    after those that lead to it, so that they can be deleted in that order."""
+    Where a rule has several peers and several ports, a chain of its own has the ports.  A Pass could not return from
+    there past the rules that follow it, so it has all ports by number in one match instead: to go on in a further chain
+    after each would be more jumps than the kernel follows.  Each chain comes after those that lead to it, so that they
+    can be deleted in that order."""
     view, chain = VIEWS[asked.kind], asked.chain
     found: dict[str, list[str]] = {chain: []}
     lines, known = found[chain], [policies[key] for key in asked.policies if key in policies]
     for policy, position, rule in counting(known, view.direction, asked.doubtful):
         own = f"{names.digest(policy.key)}/{position}"  # wherever its place is: where that changes, these do not
-        ports_chain, deny, after = (f"{chain}/{what}/{own}" for what in ("ports", "deny", "after"))
+        ports_chain, deny = (f"{chain}/{what}/{own}" for what in ("ports", "deny"))
         verdict = {"Accept": "accept", "Pass": "return", "Deny": f"goto {deny}"}[rule.action]
         peers, ports = list(_peers(rule, view.peer)), list(_port_matches(rule, view))
         lines += [f"{match} {verdict}" for match in _named_destinations(rule, view)]
         if min(len(peers), len(ports)) < 2 or len(peers) * len(ports) <= FEW:
             lines += [f"{match} {verdict}".lstrip() for match in _multiplied(rule, view)]
+        elif rule.action == "Pass":
+            lines += [f"{peer} {port} {verdict}" for peer in peers for port in _port_matches(rule, view, at_once=True)]
         else:
             found[ports_chain] = [f"{port} {verdict}" for port in ports]
-            lines += [f"{peer} {'goto' if rule.action == 'Pass' else 'jump'} {ports_chain}" for peer in peers]
+            lines += [f"{peer} jump {ports_chain}" for peer in peers]
         if rule.action == "Deny":
             by = f"{policy.tier} {policy_text(policy.key)} {view.direction}[{position}]"
             found[deny] = _drop(asked.kind, by)
-        elif rule.action == "Pass" and ports_chain in found:
-            lines.append(f"goto {after}")
-            found[ports_chain].append(f"goto {after}")
-            lines = found[after] = []
     return found
 
 
@@ -216,10 +215,15 @@ def _multiplied(rule: Rule, view: View) -> Iterator[str]:
             yield " ".join(filter(None, (peer, port)))
 
 
-def _port_matches(rule: Rule, view: View) -> Iterator[str]:
+def _port_matches(rule: Rule, view: View, *, at_once: bool = False) -> Iterator[str]:
+    """`at_once`: those by number in one match, whatever the protocol."""
     if rule.any_port:
         yield ""
-    yield from _ports(rule.ports, view.port)
+    if at_once and rule.ports:
+        each = (f"{r.protocol.lower()} . {_numbers(r.first, r.last)}" for r in rule.ports)
+        yield f"meta l4proto . th {view.port} {{ {', '.join(each)} }}"
+    else:
+        yield from _ports(rule.ports, view.port)
     for port in rule.named if view.direction == "ingress" else ():
         yield f"{view.own} . {port.protocol.lower()} {view.port} @{names.port_set(None, port, 0)}"
 
@@ -253,8 +257,11 @@ def _ports(ranges: tuple[PortRange, ...], field: str) -> Iterator[str]:
         if (0, 65535) in numbers:
             yield f"meta l4proto {protocol}"
         else:
-            texts = [f"{first}" if first == last else f"{first}-{last}" for first, last in numbers]
-            yield f"{protocol} {field} {{ {', '.join(texts)} }}"
+            yield f"{protocol} {field} {{ {', '.join(_numbers(*each) for each in numbers)} }}"
+
+
+def _numbers(first: int, last: int) -> str:
+    return f"{first}" if first == last else f"{first}-{last}"
 
 
 def version_of(address: Address | str) -> int:
