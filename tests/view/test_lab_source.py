@@ -5,6 +5,7 @@ import signal
 import subprocess
 import urllib.request
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from viewing import watching
@@ -13,6 +14,7 @@ from flock.lab.errors import LabError
 from flock.lab.fabric import Lab
 from flock.lab.home import Home
 from flock.lab.nodes import AGENT
+from flock.view import lab as module
 from flock.view.lab import LabSource
 from flock.view.source import CannotTell
 from harness import BIN
@@ -55,6 +57,21 @@ async def test_an_agent_that_is_killed_is_shown_with_since_when_and_taken_up_whe
         await view.until(lambda v: v.node("n2")["reached"], "n2 is back")
         assert view.node("n2")["seen"] > missed["seen"]
     node.wait_ready()
+
+
+@looped
+async def test_routers_that_cannot_be_asked_are_shown_as_last_seen(
+    seen_lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROUTERS_EVERY", 0.1)
+    async with watching(LabSource(seen_lab.home)) as view:
+        await view.until(lambda v: not v.router("r1")["trouble"], "r1")
+        for error in (subprocess.TimeoutExpired("ip", 30), FileNotFoundError("speaker.json"), ValueError("no JSON")):
+            with monkeypatch.context() as broken:
+                broken.setattr(module, "observe_routers", Mock(side_effect=error))
+                await view.until(lambda v: "cannot be asked" in v.router("r1")["trouble"], f"{error}")
+                assert view.router("r1")["sessions"] and view.node("n1")["reached"]
+            await view.until(lambda v: not v.router("r1")["trouble"], "r1 again")
 
 
 @looped

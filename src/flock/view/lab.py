@@ -1,13 +1,13 @@
 """All nodes and routers of a lab.  Agents listen inside their namespaces, so sockets that ask them are made there."""
 
 import asyncio
+import subprocess
 from functools import partial
 
 import msgspec
 
 from flock.core.errors import FlockError
 from flock.lab import namespaces
-from flock.lab.errors import LabError
 from flock.lab.fabric import Lab
 from flock.lab.home import Home
 from flock.lab.nodes import HTTP
@@ -59,8 +59,8 @@ class LabSource:
             try:
                 seen = {router.name: router for router in await asyncio.to_thread(observe_routers, self._lab)}
                 picture.fabric(await asyncio.to_thread(namespaces.cut_links, self.name, self._lab.plan))
-            except (FlockError, OSError) as error:
-                trouble = error.msg if isinstance(error, LabError) else str(error)
+            except (FlockError, OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
+                trouble = error.msg if isinstance(error, FlockError) else f"cannot be asked: {error}"
                 gone = (msgspec.structs.replace(router, trouble=trouble) for router in seen.values())
                 seen = {router.name: router for router in gone}
             for name, router in seen.items():
