@@ -22,6 +22,7 @@ FLOCK = ROOT / "build" / "flock"
 HURRIED = ROOT / "tests" / "hurried.py"
 BIN = Path(sys.executable).parent
 _numbers = itertools.count()
+ALIVE: list["Node"] = []  # what a failed test shows
 
 NODE_CONFIG: dict[str, Any] = {
     "apiVersion": "flock.fritzlab.net/v1alpha1",
@@ -87,10 +88,12 @@ class Node:
 
     def __enter__(self) -> "Node":
         run("ip", "netns", "add", self.netns)
+        ALIVE.append(self)
         self.ip("link", "set", "lo", "up")
         return self
 
     def __exit__(self, *_: object) -> None:
+        ALIVE.remove(self)
         self.kill()
         for name in [*self._pods, self.netns]:
             run("ip", "netns", "del", name, check=False)

@@ -9,20 +9,8 @@ from fabric_parts import MakeLab, Origin, new_name, node_configs, patient, remov
 
 from flock.lab.fabric import Lab
 from flock.lab.speaker import Kind
-from showing import on_failure
+from showing import on_failure_of_lab
 from thoroughness import slowly
-
-
-def _show(request: pytest.FixtureRequest, lab: Lab) -> None:
-    """A test that fails shows what the agents and BIRDs of its lab said last."""
-    for node in lab.plan.role("node"):
-        for role in ("agent", "bird"):
-            on_failure(request, f"{role} of {node.name}", lambda node=node, role=role: _last(lab, node.name, role))
-
-
-def _last(lab: Lab, node: str, role: str) -> str:
-    said = lab.host(node).log(role, lines=2000).splitlines()
-    return "\n".join([line for line in said if " rpc call " not in line][-25:])
 
 
 @pytest.fixture(scope="package")
@@ -48,7 +36,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Kind]
 
 def _borrowed(shared: Any, kind: Kind, request: pytest.FixtureRequest) -> Iterator[Lab]:
     lab, origin = shared(kind)
-    _show(request, lab)
+    on_failure_of_lab(request, lab)
     yield lab
     restore(lab, origin)
 
@@ -79,7 +67,7 @@ def make_lab(request: pytest.FixtureRequest) -> Iterator[MakeLab]:
     def make(*, settled: bool = True, **options: Any) -> Lab:
         names.append(new_name())
         lab = Lab.up(name=names[-1], **options)
-        _show(request, lab)
+        on_failure_of_lab(request, lab)
         if settled:
             lab.wait()
         return lab

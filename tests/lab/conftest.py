@@ -8,6 +8,7 @@ from lab_making import MakeLab, new_name, remove
 
 from flock.lab.fabric import Lab
 from flock.lab.speaker import Kind
+from showing import on_failure_of_lab
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +32,9 @@ def fabrics() -> Iterator[Callable[[Kind], Lab]]:
 @pytest.fixture(params=["bird", "frr", "gobgp"])
 def fabric(request: pytest.FixtureRequest, fabrics: Callable[[Kind], Lab]) -> Lab:
     """A lab with each kind of router; the test leaves it as it found it."""
-    return fabrics(request.param)
+    lab = fabrics(request.param)
+    on_failure_of_lab(request, lab)
+    return lab
 
 
 @pytest.fixture(params=["bird", "frr"])
@@ -41,13 +44,14 @@ def forwarding(request: pytest.FixtureRequest, fabrics: Callable[[Kind], Lab]) -
 
 
 @pytest.fixture
-def make_lab() -> Iterator[MakeLab]:
+def make_lab(request: pytest.FixtureRequest) -> Iterator[MakeLab]:
     """`make_lab(nodes=1, ...)`: a plain lab of the test's own, settled unless told otherwise."""
     names: list[str] = []
 
     def make(*, settled: bool = True, **options: Any) -> Lab:
         names.append(options.setdefault("name", new_name()))
         lab = Lab.up(**({"plain": True} | options))
+        on_failure_of_lab(request, lab)
         if settled:
             lab.wait()
         return lab
