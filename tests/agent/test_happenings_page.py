@@ -1,11 +1,13 @@
 """`/happenings`: what is known first, then what happens, to a handful of readers who cost what they read."""
 
+import sys
 import time
 
-from following import HTTP, Reader
+from following import HTTP, Reader, status
+from looking import addresses_of
 
 from flock.edge.http import READERS
-from harness import Node, eventually
+from harness import Node, eventually, run
 
 
 def follow(node: Node, **headers: str) -> Reader:
@@ -48,6 +50,26 @@ def test_who_comes_with_a_number_of_an_earlier_life_gets_everything(fresh: Node)
     fresh.start(*HTTP)
     with follow(fresh, Last_Event_ID=str(reader.last_id)) as again:
         assert again.event()["kind"] == "Started"
+
+
+def test_a_dropped_packet_is_told_with_the_pods_name_and_summed_by_policy(fresh: Node) -> None:
+    spec = {"podSelector": {}, "policyTypes": ["Ingress"]}
+    metadata = {"namespace": "shop", "name": "closed"}
+    fresh.write(
+        "p", {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+    )
+    fresh.start(*HTTP)
+    shop = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME="
+    address = addresses_of(fresh.pod("web", args=f"{shop}web"))[0]
+    fresh.pod("client", args=f"{shop}client")
+    asking = [sys.executable, "-c", f"import socket; socket.create_connection(({address!r}, 80), 0.1)"]
+    with follow(fresh) as reader:
+        run("nsenter", f"--net={fresh.path('client')}", *asking, check=False)
+        dropped = reader.until("Dropped")[-1]
+        told = {"pod": "shop/web", "what": "ingress", "policies": "shop/closed", "destination": address, "port": 80}
+        assert dropped.items() >= told.items()
+    row = next(row for row in status(fresh)["dropList"] if row["policies"] == "shop/closed")
+    assert row["what"] == "ingress" and row["count"] >= 1
 
 
 def test_a_drain_is_told_and_its_end(fresh: Node) -> None:

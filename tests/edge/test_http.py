@@ -2,14 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from flock.edge import http
 from flock.edge.callers import PLACES
-from flock.edge.http import ANSWERED, READERS, HttpServer, Page, Request, Stream
+from flock.edge.http import ANSWERED, OTHERS, READERS, HttpServer, Page, Request, Stream
 
 LONG = b"x" * (4 << 20)
 PATIENCE = 10.0
@@ -195,6 +196,29 @@ def test_a_reader_keeps_its_place_in_any_crowd_and_takes_none_of_a_probe() -> No
         for reader, _ in readers:
             assert await reader.readexactly(100) == b"." * 100
         for _, writer in (*readers, *silent, *slow):
+            writer.transport.abort()
+
+    tell(story)
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[None]:
+    """Sockets that are made meanwhile are a user's without rights."""
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_users_without_rights_leave_places_for_who_has_some() -> None:
+    async def story(served: Served) -> None:
+        with nobody():
+            theirs = [await served.ask("/feed") for _ in range(OTHERS + 1)]
+        assert [await head(reader) for reader, _ in theirs] == [*[200] * OTHERS, 503]
+        ours = [await served.ask("/feed") for _ in range(READERS - OTHERS + 1)]
+        assert [await head(reader) for reader, _ in ours] == [*[200] * (READERS - OTHERS), 503]
+        for _, writer in (*theirs, *ours):
             writer.transport.abort()
 
     tell(story)

@@ -18,11 +18,12 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from flock.edge.callers import AT_ONCE, Callers
+from flock.edge.kernel.owner import owner
 
 PATIENCE = 5.0  # seconds for a whole connection, until the caller has its answer; for a piece of a stream
 HEAD_LIMIT = 8192
 ANSWERED = 64  # callers at once that wait for an answer which takes a while, or do not read it
-READERS = 5  # of a stream
+READERS, OTHERS = 5, 3  # of a stream; of whom so many of users without rights, who would else leave no place
 ROOM = 1 << 17  # bytes that the kernel keeps for who does not read
 
 QUEUE = 1024  # callers that wait in the kernel to be accepted
@@ -86,7 +87,7 @@ class HttpServer:
         self._pages = pages
         self._server: asyncio.Server | None = None
         self.waiting, self.answered = Callers(), Callers(ANSWERED)
-        self.readers: set[_Caller] = set()
+        self.readers: dict[_Caller, bool] = {}  # whether it is a user without rights
 
     async def start(self) -> None:
         host, loop = self._host.strip("[]"), asyncio.get_running_loop()
@@ -112,9 +113,15 @@ class HttpServer:
             return _refusal(404, b"no such page\n")
         if isinstance(page, Stream) and not request.is_local(address):
             return _refusal(403, b"only for who asks for this machine by its address\n")
-        if isinstance(page, Stream) and page.lasting and len(self.readers) >= READERS:
-            return _refusal(503, b"there are as many readers as there may be\n")
         return page
+
+    def admit(self, reader: "_Caller", connection: socket.socket) -> bool:
+        """To a stream that lasts; False if there are as many as there may be."""
+        is_other = bool(owner(connection))
+        full = len(self.readers) >= READERS or (is_other and sum(self.readers.values()) >= OTHERS)
+        if not full:
+            self.readers[reader] = is_other
+        return not full
 
 
 class _Caller(asyncio.Protocol):
@@ -147,7 +154,10 @@ class _Caller(asyncio.Protocol):
             self.dismiss()
 
     def _serve(self, request: Request) -> None:
+        connection = self._transport.get_extra_info("socket")
         page = self._server.page(request, self._transport.get_extra_info("sockname", ("",))[0])
+        if isinstance(page, Stream) and page.lasting and request.method != "HEAD":
+            page = page if self._server.admit(self, connection) else FULL
         if isinstance(page, Page):
             status, body = page.answer()
             head = _head(status, page.kind, f"Content-Length: {len(body)}\r\n")
@@ -161,10 +171,9 @@ class _Caller(asyncio.Protocol):
         self._server.waiting.leave(self)
         if page.lasting:
             self._deadline.cancel()
-            self._server.readers.add(self)
         else:
             self._server.answered.enter(self)
-        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
         self._transport.set_write_buffer_limits(high=0)
         self._telling = asyncio.get_running_loop().create_task(self._tell(page.pieces(request)))
 
@@ -205,11 +214,14 @@ class _Caller(asyncio.Protocol):
         self._deadline.cancel()
         self._server.waiting.leave(self)
         self._server.answered.leave(self)
-        self._server.readers.discard(self)
+        self._server.readers.pop(self, None)
 
 
 def _refusal(status: int, why: bytes) -> Page:
     return Page("text/plain", lambda: (status, why))
+
+
+FULL = _refusal(503, b"there are as many readers as there may be\n")
 
 
 def _head(status: int, kind: str, more: str) -> bytes:
