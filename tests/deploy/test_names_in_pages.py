@@ -23,7 +23,7 @@ PAGES = sorted(path for path in TREE if path.suffix == ".md" and path.parts[0] i
 SOURCES = sorted(path for path in TREE if path.parts[0] in {"src", "cni"} and path.suffix in {".py", ".c", ".h"})
 BESIDE = sorted(path for path in TREE if path.parts[0] in {"deploy", "demo", "e2e", "bench"} and path.suffix != ".pyc")
 
-LABELS = {"agent", "uninstall", "created-by"}  # of Nodes and NodeConfigs, under the same prefix
+LABELS = {"agent", "uninstall", "created-by", "check"}  # of Nodes, NodeConfigs and Namespaces, under the same prefix
 # Others' flags that pages speak of by themselves, and those of the benchmarks.
 OF_PODMAN = {"--ip", "--mac-address", "--network", "--name"}
 OF_OTHERS = {"--allocate-node-cidrs", "--build-arg", "--set", "--validate", "--only", *OF_PODMAN}

@@ -1,4 +1,4 @@
-"""`flockctl bundle`: one archive for a bug report, of this node or of a lab.
+"""`flockctl bundle`: one archive for a bug report, of this node, of a lab or of nodes of a cluster.
 
 Exit codes: 0 written, 1 it could not be, 2 wrong usage.  A part that cannot be had is a note inside.
 """
@@ -32,14 +32,15 @@ def add_command(commands: Any) -> None:
         "one archive for a bug report: status, what happened, BIRD, routes, links, rules, logs, objects; no passwords"
     )
     bundle = commands.add_parser("bundle", help=text, description=text[0].upper() + text[1:] + ".")
-    bundle.add_argument("nodes", nargs="*", metavar="NODE", help="which nodes of the lab (default: all; or this one)")
+    bundle.add_argument("nodes", nargs="*", metavar="NODE", help="of a lab or cluster; default: this one, or all")
     bundle.add_argument("-o", "--output", metavar="FILE", help="default: flock-bundle-TIME.tar.gz here; -: stdout")
     bundle.add_argument("--anonymous", action="store_true", help="other names and addresses, the same in all of it")
     bundle.add_argument("--lab", metavar="NAME", help="of a lab on this machine")
-    environment = os.environ.get
-    for name, default in (("http", environment("FLOCK_HTTP") or HTTP),):
-        bundle.add_argument(f"--{name}", default=default, help=f"of this node's agent (default: {HTTP})", metavar="A:P")
-    bird_dir = Path(environment("FLOCK_BIRD_DIR", "/etc/flock/bird"))
+    bundle.add_argument("--kubeconfig", type=Path, metavar="FILE", help="of a cluster (default: as kubectl finds it)")
+    bundle.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig (default: its current one)")
+    http = os.environ.get("FLOCK_HTTP") or HTTP
+    bundle.add_argument("--http", default=http, help=f"of this node's agent (default: {HTTP})", metavar="HOST:PORT")
+    bird_dir = Path(os.environ.get("FLOCK_BIRD_DIR", "/etc/flock/bird"))
     bundle.add_argument("--bird-dir", type=Path, default=bird_dir, metavar="DIR", help="of this node's bird.conf")
     bundle.add_argument("--manifests", type=Path, metavar="DIR", help="objects of this node's agent, if it reads files")
     bundle.add_argument("--log", type=Path, action="append", metavar="FILE", help="logs (default: the journal's)")
@@ -49,7 +50,9 @@ def add_command(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from flock.cli import bundling  # takes a moment to load, which other commands need not wait for
 
-    origin, nodes, files = _lab(arguments) if arguments.lab else _this_node(arguments)
+    in_cluster = arguments.nodes or arguments.kubeconfig or arguments.context
+    gather = _lab if arguments.lab else _cluster if in_cluster else _this_node
+    origin, nodes, files = gather(arguments)
     about = bundling.About(version=__version__, at=time.time(), origin=origin, anonymous=False, nodes=tuple(nodes))
     told: bundling.Files = files
     if arguments.anonymous:
@@ -70,8 +73,6 @@ def _run(arguments: argparse.Namespace) -> int:
 def _this_node(arguments: argparse.Namespace) -> tuple[str, list[str], Files]:
     from flock.cli.nodeparts import Where, gathered
 
-    if arguments.nodes:
-        raise FlockError("NODE: say --lab")
     where = Where(
         run_dir=arguments.run_dir,
         bird_dir=arguments.bird_dir,
@@ -106,7 +107,19 @@ def _lab(arguments: argparse.Namespace) -> tuple[str, list[str], Files]:
     return "lab", [node.name for node in nodes], files
 
 
-def packed_by(commands: Mapping[str, Sequence[str]], *, stdin: dict[str, bytes] | None = None) -> Files:
+def _cluster(arguments: argparse.Namespace) -> tuple[str, list[str], Files]:
+    """Every agent packs its node's, in its container, and takes what it knows as secret out of its logs too."""
+    from flock.cli.bundle_cluster import Evidence
+
+    evidence = Evidence(kubeconfig=arguments.kubeconfig, context=arguments.context, nodes=arguments.nodes)
+    files = packed_by(evidence.commands, stdin=evidence.logs)
+    for node, log in evidence.logs.items():
+        if f"{node}/log.txt" not in files:
+            files[f"{node}/log.txt"] = evidence.redacted(log)
+    return "cluster", list(evidence.commands), files | evidence.objects()
+
+
+def packed_by(commands: Mapping[str, Sequence[str]], *, stdin: Mapping[str, bytes] | None = None) -> Files:
     """The files of all nodes, each packed by its command; one that fails is a note."""
     from flock.cli.bundling import unpack
 

@@ -7,6 +7,8 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -26,7 +28,11 @@ def add_arguments(check: argparse.ArgumentParser) -> None:
     lab = grounds.add_parser("lab", help="of a lab", description="Does a lab's network work?")
     lab.add_argument("name", nargs="?", metavar="NAME", help="the lab's name (default: lab)")
     lab.set_defaults(run=_lab)
-    for ground in (lab,):
+    cluster = grounds.add_parser("cluster", help="of a cluster", description="Does a cluster's network work?")
+    cluster.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: as kubectl finds it")
+    cluster.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig (default: its current one)")
+    cluster.set_defaults(run=_cluster)
+    for ground in (lab, cluster):
         ground.add_argument("-o", "--output", choices=["table", "json"], default="table", help="how to print it")
         ground.add_argument(
             "--nodes",
@@ -48,6 +54,14 @@ def _lab(arguments: argparse.Namespace) -> int:
     lab = Lab(locate(name=arguments.name, directory=None)[1])
     nodes = chosen([e.name for e in lab.plan.role("node")], arguments.nodes)
     return _examine(LabGround(lab, nodes=nodes), arguments)
+
+
+def _cluster(arguments: argparse.Namespace) -> int:
+    from flock.cli.check_cluster import cluster_ground
+
+    choose = partial(chosen, wanted=arguments.nodes)
+    ground = cluster_ground(kubeconfig=arguments.kubeconfig, context=arguments.context, chosen=choose)
+    return _examine(ground, arguments)
 
 
 def _examine(ground: Ground, arguments: argparse.Namespace) -> int:

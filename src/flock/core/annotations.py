@@ -19,6 +19,7 @@ ANYCAST = f"{PREFIX}/anycast"
 ADDRESSES = f"{PREFIX}/addresses"
 STRICT = f"{PREFIX}/strict"
 AUDIT = f"{PREFIX}/audit"
+CHECK = f"{PREFIX}/check"  # no object of an operator's: on namespaces of `flockctl check cluster`, and their label
 
 
 class Annotation(NamedTuple):

@@ -21,16 +21,7 @@ DENIED_PATIENCE = 1.5  # seconds without an answer that prove a policy, beside a
 
 NAMESPACE = "flock-check"
 SUBJECT = {"flock-check": "subject"}  # the label of pods that the policy selects
-POLICY: dict[str, Any] = {
-    "apiVersion": "networking.k8s.io/v1",
-    "kind": "NetworkPolicy",
-    "metadata": {"name": "only-the-open-port", "namespace": NAMESPACE},
-    "spec": {
-        "podSelector": {"matchLabels": SUBJECT},
-        "policyTypes": ["Ingress"],
-        "ingress": [{"ports": [{"protocol": protocol, "port": OPEN} for protocol in ("UDP", "TCP")]}],
-    },
-}
+PROTOCOLS = ("UDP", "TCP")
 
 Result = Literal["pass", "fail", "skip"]
 MARKS: dict[Result, str] = {"pass": "✔", "fail": "✘", "skip": "–"}
@@ -103,6 +94,20 @@ class Place(msgspec.Struct, frozen=True):
 
     def address(self, pod: str, family: str) -> str:
         return self.pods.get(pod, {}).get(family, "")
+
+
+def policy(namespace: str) -> dict[str, Any]:
+    """Of its subjects only the open port may be reached."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "only-the-open-port", "namespace": namespace},
+        "spec": {
+            "podSelector": {"matchLabels": SUBJECT},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"ports": [{"protocol": protocol, "port": OPEN} for protocol in PROTOCOLS]}],
+        },
+    }
 
 
 FAMILIES = ("ipv6", "ipv4")
@@ -246,6 +251,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     sessions: str = ""
     rules: str = ""
     spec: Mapping[str, Any] = {}  # the configuration in force
+    chained: tuple[str, ...] = ()  # plugins of the runtime's list
+    proxied: bool = False  # a kube-proxy serves Services here
 
 
 def node_rows(node: str, look: Look, *, attach: str, command: Callable[[str], str]) -> list[Row]:

@@ -18,7 +18,6 @@ from flock.core.checkup import (
     ASKED,
     ASKING,
     NAMESPACE,
-    POLICY,
     SUBJECT,
     Asker,
     Look,
@@ -29,21 +28,19 @@ from flock.core.checkup import (
     Row,
     by_family,
     node_rows,
-    rules_trouble,
-    session_trouble,
+    policy,
     skipped,
 )
 from flock.core.errors import FieldError
 from flock.core.spareaddress import spare_addresses
 from flock.edge.examining import REPLICA
-from flock.edge.rpc_client import AgentError, ask
+from flock.edge.nodelook import look_at
 from flock.lab.errors import LabError
 from flock.lab.fabric import Lab
 from flock.lab.home import write_object
 from flock.lab.nodes import Node
 from flock.lab.pods import PodRecord
 
-AGENT_PATIENCE = 5.0  # seconds for an agent's answer; one that is stopped gives none
 PROBE = [sys.executable, "-m", "flock.edge.probe"]
 SERVES = 120.0  # seconds; a pod of a check that was killed answers no longer
 LABELS = {"kubernetes.io/metadata.name": NAMESPACE}
@@ -69,7 +66,7 @@ class LabGround:
         self._remove_pods()
         with ThreadPoolExecutor(len(self._nodes)) as threads:
             looked = dict(zip(self._nodes, threads.map(_look_at, self._nodes), strict=True))
-            write_object(self._lab.home.manifests, _POLICY_FILE, POLICY)
+            write_object(self._lab.home.manifests, _POLICY_FILE, policy(NAMESPACE))
             usable = [node for node, look in looked.items() if not look.away]
             self._spare({node.name: looked[node] for node in usable})
             started = dict(zip(usable, threads.map(self._start_pods, usable), strict=True))
@@ -174,20 +171,7 @@ class LabGround:
 
 
 def _look_at(node: Node) -> Look:
-    try:
-        rules = rules_trouble(node.host.run(["nft", "list", "tables"]).splitlines())
-    except LabError as error:
-        rules = error.msg
-    try:
-        status = ask(node.run_dir, "status", timeout=AGENT_PATIENCE)
-        spec = ask(node.run_dir, "config", timeout=AGENT_PATIENCE)["spec"] or {}
-    except AgentError as error:
-        return Look(away=str(error), sessions="cannot tell: the agent does not answer", rules=rules)
-    try:
-        sessions = session_trouble(ask(node.run_dir, "bgp", timeout=AGENT_PATIENCE))
-    except AgentError as error:
-        sessions = str(error)
-    return Look(status=status, sessions=sessions, rules=rules, spec=spec)
+    return look_at(node.run_dir, tables=lambda: node.host.run(["nft", "list", "tables"]))
 
 
 def _role(pod: str) -> str:
