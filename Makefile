@@ -47,7 +47,7 @@ packages test-packages e2e-packages:
 
 demo: build
 	@scripts/need-root "make demo makes network namespaces"
-	@$(PYTHON) demo/demo.py $(if $(VIEW),--view)
+	@$(PYTHON) demo/demo.py $(if $(filter-out 0,$(VIEW)),--view)
 
 lint: build
 	@echo "ruff, mypy --strict, layers"

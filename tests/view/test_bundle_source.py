@@ -22,7 +22,8 @@ ABOUT = {"version": "0.1.0", "at": 100.5, "origin": "cluster", "anonymous": Fals
 FILES: dict[str, bytes] = {
     "bundle.json": json.dumps(ABOUT).encode(),
     "n1/status.json": json.dumps(STATUS, indent=2).encode(),
-    "n1/happenings.jsonl": b'{"number": 4, "time": 98.0, "kind": "SessionDown", "said": "x"}\nnonsense\n\n[]\n',
+    "n1/happenings.jsonl": b'{"number": 4, "time": 98.0, "kind": "SessionDown", "said": "x"}\nnonsense\n\n[]\n'
+    b'{"kind": "Dropped", "time": 1e400}\n',
     "n1/check.json": b'[{"type": "leak"}]',
     "n2/check.json": b"[",
     "n1/nft.txt": b"table inet flock {}",

@@ -150,6 +150,20 @@ async def test_a_node_has_its_agents_name_as_soon_as_that_answers() -> None:
     await agent.stop()
 
 
+@pytest.mark.parametrize("says", [b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 OK\r\n\r\n", b"\r\n\r\n", b"", b"x" * 100_000])
+@looped
+async def test_something_else_that_listens_there_is_no_agent(says: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(says)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        http = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with watching(NodeSource(run_dir=None, http=http)) as view:  # type: ignore[arg-type]
+            await view.until(lambda v: v.node(UNKNOWN)["problem"], "what is wrong")
+            assert not view.node(UNKNOWN)["reached"]
+
+
 @pytest.mark.parametrize("http", ["", "9465", "127.0.0.1", "127.0.0.1:http"])
 def test_an_address_that_is_none_is_refused(http: str) -> None:
     with pytest.raises(CannotTell, match="HOST:PORT"):

@@ -77,7 +77,8 @@ class Following:
                 await self._listen(patience=SILENCE)
                 self._deaf = ""
             except FlockError as error:
-                self._deaf = "" if self._hears else f"what happens there is not told: {error.msg}"
+                refused = isinstance(error, ApiError) and not self._hears  # by an agent that answers
+                self._deaf = f"what happens there is not told: {error.msg}" if refused else ""
             if self._hears:  # no more: the first news of its end
                 self._hears = False
                 self._stirred.set()
@@ -123,6 +124,8 @@ class Following:
             yield chunks(reader, headers, patience=patience)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             raise FlockError(f"the agent does not answer: {reason(error)}") from None
+        except (ValueError, IndexError):
+            raise FlockError("what answers there is no agent") from None
         finally:
             if writer is not None:
                 writer.transport.abort()
