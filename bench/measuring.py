@@ -47,6 +47,9 @@ class Effort:
     flood_seconds: float = 60.0  # of drops
     large: tuple[int, int] = (100_000, 1000)  # pods and namespaces of a large cluster
     churn_seconds: float = 60.0
+    view_cluster: tuple[int, int] = (200, 20_000)  # nodes and pods the page is told of
+    view_seconds: float = 600.0
+    sightings: int = 8  # of each kind of event
 
 
 FULL = Effort()
@@ -74,6 +77,9 @@ QUICK = Effort(
     flood_seconds=5.0,
     large=(5000, 100),
     churn_seconds=10.0,
+    view_cluster=(20, 2000),
+    view_seconds=15.0,
+    sightings=1,
 )
 
 

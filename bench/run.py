@@ -23,6 +23,7 @@ from measuring import FULL, QUICK, Bench, Measurement, Outcome
 from policy import PolicyChanges
 from scale import Scale
 from sequential import Sequential
+from view import View
 from viewers import Viewers
 from world import World
 
@@ -36,6 +37,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     Dropping(),
     LargeCluster(),
     Viewers(),
+    View(),
 )
 SETTLE = 2.0  # seconds for the kernel to take a measurement's namespaces down before the next
 RESULTS = Path(__file__).parent / "results.json"

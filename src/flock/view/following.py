@@ -17,7 +17,7 @@ from flock.view.picture import Picture
 
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
-EVERY = 2.0  # seconds between two looks at a status when nothing happens
+EVERY = 0.7  # seconds between two looks at a status when nothing happens: not all that changes does
 SOON = 0.1  # after something happened: what came with it is part of the same look
 PATIENCE = 5.0  # for a connection, and for each piece of an answer; an agent answers in milliseconds
 SILENCE = 30.0  # of a stream, which says that it is alive every ten
@@ -28,8 +28,10 @@ class Following:
     """One agent, under its node's name, or the name it says itself if none is given.  `after` is the id of the last
     happening that is known already."""
 
-    def __init__(self, picture: Picture, connect: Connect, *, name: str = "", after: str = "") -> None:
-        self._picture, self._connect = picture, connect
+    def __init__(
+        self, picture: Picture, connect: Connect, *, name: str = "", after: str = "", every: float = EVERY
+    ) -> None:
+        self._picture, self._connect, self._every = picture, connect, every
         self.name, self.last = name, after
         self.answered = False  # when it was asked last
         self._stirred = asyncio.Event()
@@ -66,7 +68,7 @@ class Following:
         while True:
             self.answered = await self.look()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(EVERY if self.answered else AGAIN):
+                async with asyncio.timeout(self._every if self.answered else AGAIN):
                     await self._stirred.wait()
                     await asyncio.sleep(SOON)
             self._stirred.clear()

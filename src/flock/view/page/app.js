@@ -16,18 +16,21 @@ import { Timeline } from "./timeline.js";
 import { clock, many } from "./words.js";
 
 const SHOWN = { fabric: Fabric, addresses: Addresses, pods: Pods, policy: Policy, timeline: Timeline };
-const CALM = 150; // ms between drawings of what others did
+const CALM = 150; // ms between drawings of what others did,
+const SHARE = 5; // and this many times what a drawing takes: the rest of the time is the reader's
 const root = document.getElementById("app");
-let frame = 0, timer = 0, drawnAt = 0;
+let frame = 0, timer = 0, drawnAt = 0, cost = 0;
 
 function draw() {
   frame = 0;
   clearTimeout(timer);
   timer = 0;
-  drawnAt = performance.now();
+  const began = performance.now();
   const { view, given } = place();
   theme(given.get("theme"));
   render(h(App, { view, given }), root);
+  drawnAt = performance.now();
+  cost = drawnAt - began;
 }
 
 export function redraw() {
@@ -36,7 +39,7 @@ export function redraw() {
 
 function changed(event) {
   if (event === "hello" || event === "lost") return redraw();
-  if (!timer && !frame) timer = setTimeout(redraw, Math.max(0, CALM - (performance.now() - drawnAt)));
+  if (!timer && !frame) timer = setTimeout(redraw, Math.max(0, Math.max(CALM, SHARE * cost) - (performance.now() - drawnAt)));
   return undefined;
 }
 

@@ -7,6 +7,7 @@ import { isBad } from "./past.js";
 import { age, clock, many } from "./words.js";
 
 const GOOD = new Set(["SessionUp", "BirdThere", "NodeReady", "Announced", "Undrained", "ConfigTaken"]);
+const MEANINGS = { bad: 0.1, good: 0.2, muted: 0.3 };
 const STEPS = [1, 5, 10, 30, 60, 300, 600, 900];
 
 export class Axis extends Component {
@@ -84,7 +85,8 @@ export class Axis extends Component {
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.clearRect(0, 0, width, height);
     const style = getComputedStyle(canvas);
-    const ink = (name) => style.getPropertyValue(`--${name}`).trim();
+    const inks = new Map();
+    const ink = (name) => inks.get(name) ?? inks.set(name, style.getPropertyValue(`--${name}`).trim()).get(name);
     const shown = range();
     const x = (time) => ((time - shown.from) / shown.span) * width;
     const foot = 16, lane = (height - foot) / this.props.lanes.length;
@@ -128,7 +130,7 @@ function marks(pen, name, { x, top, height, from, to, ink }) {
   for (const happening of model.past.rings.get(name).items) {
     if (happening.time < from || happening.time > to) continue;
     const meaning = isBad(happening.kind) ? "bad" : GOOD.has(happening.kind) ? "good" : "muted";
-    const at = Math.round(x(happening.time)), key = `${at} ${meaning}`;
+    const at = Math.round(x(happening.time)), key = at + MEANINGS[meaning];
     if (drawn.has(key)) continue;
     drawn.add(key);
     pen.fillStyle = ink(meaning);

@@ -4,7 +4,7 @@ import { Past } from "./past.js";
 
 export const model = {
   hello: null,
-  nodes: new Map(), // name -> {name, reached, problem, seen, status, pods: [rows]}
+  nodes: new Map(), // name -> Node
   routers: new Map(), // labs only; elsewhere derived.js makes them of the nodes' sessions
   cut: new Set(),
   past: new Past(),
@@ -29,7 +29,7 @@ const takers = {
   },
   node(data) {
     const status = data.status ?? model.nodes.get(data.name)?.status ?? null;
-    model.nodes.set(data.name, { ...data, status, pods: podRows(data, status) });
+    model.nodes.set(data.name, new Node(data, status));
     model.past.sample(model.nodes, data.name, now());
     model.podTurn++;
   },
@@ -71,6 +71,19 @@ export function follow(url, changed) {
     changed("lost");
     if (source.readyState === EventSource.CLOSED) setTimeout(() => follow(url, changed), 2000);
   });
+}
+
+// A node as it was last told.  Its pods' rows are made when somebody looks at them: most updates nobody does.
+class Node {
+  #rows = null;
+
+  constructor({ name, reached, problem, seen }, status) {
+    Object.assign(this, { name, reached, problem, seen, status });
+  }
+
+  get pods() {
+    return (this.#rows ??= podRows(this, this.status));
+  }
 }
 
 function podRows(node, status) {

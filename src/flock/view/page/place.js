@@ -3,9 +3,13 @@
 export const VIEWS = ["fabric", "addresses", "pods", "policy", "timeline"];
 const EVERYWHERE = ["theme", "at", "sel"];
 
+let last = { hash: null };
+
 export function place() {
+  if (last.hash === location.hash) return last;
   const [view, query = ""] = location.hash.slice(1).split(/\?(.*)/s);
-  return { view: VIEWS.includes(view) ? view : "fabric", given: new URLSearchParams(query) };
+  last = { hash: location.hash, view: VIEWS.includes(view) ? view : "fabric", given: new URLSearchParams(query) };
+  return last;
 }
 
 // The address of another view, or of this one with some values changed (null takes one away).

@@ -24,7 +24,8 @@ export function age(seconds) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-export const count = (number) => Number(number ?? 0).toLocaleString("en").replaceAll(",", " ");
+const digits = new Intl.NumberFormat("en");
+export const count = (number) => (number === undefined || number === null ? "0" : number < 1000 ? String(number) : digits.format(number).replaceAll(",", " "));
 export const many = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
 
 // Agents tell when a session changed as BIRD does ("2026-11-15 06:00:16"), others as seconds.
