@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from flock.agent.checking import Checker
+from flock.agent.examination import examine
 from flock.agent.happened import Entry
 from flock.agent.parts import Parts
 from flock.agent.status import Status
@@ -34,6 +35,7 @@ class Admin:
             "pods": self.pods,
             "check": self.check,
             "repair": self.repair,
+            "doctor": self.doctor,
             "bgp": self.bgp,
             "anycast": self.anycast,
             "services": self.services,
@@ -62,6 +64,10 @@ class Admin:
         await self._checker.repair()
         return await self.check(request)
 
+    async def doctor(self, _: Request) -> list[dict[str, Any]]:
+        await self._parts.routing.glance(BIRD_PATIENCE)
+        return await examine(self._parts)
+
     async def bgp(self, _: Request) -> list[dict[str, Any]]:
         return await self._parts.routing.peers()
 
@@ -76,7 +82,11 @@ class Admin:
 
     async def policy_why(self, request: Request) -> dict[str, Any]:
         source, destination, port = _parameters(request, "source", "destination", "port/protocol")
-        return self._parts.policies.why(source, destination, port, node_addresses=self._parts.preparing.facts.own)
+        own = self._parts.preparing.facts.own
+        told = self._parts.policies.why(source, destination, port, node_addresses=own)
+        others = [f"somebody else decides: {obstacle}" for obstacle in await self._parts.neighbours.obstacles()]
+        rows = [answer | {"others": others} for answer in told["answers"]]
+        return {"answers": rows, "text": "\n".join([told["text"], *others])}
 
     async def policy_show(self, request: Request) -> dict[str, Any]:
         (pod,) = _parameters(request, "pod")

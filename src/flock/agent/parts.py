@@ -43,7 +43,7 @@ class Parts:
     """Made one after the other, each of those before it.  Nothing is begun."""
 
     def __init__(self, settings: Settings, *, readiness: Readiness, cache: Cache, feeder: Feeder) -> None:
-        self.readiness, self.cache, self.feeder = readiness, cache, feeder
+        self.settings, self.readiness, self.cache, self.feeder = settings, readiness, cache, feeder
         self.happened = Happened()
         self.cni_paths = CniPaths(settings.state_dir)
         self.store = Store(
@@ -55,7 +55,7 @@ class Parts:
         self.kernel = Kernel(sysctl=settings.sysctl_dir)
         self.configured = Configured(cache=cache, happened=self.happened)
         self.aggregates = Aggregates(self.configured)
-        self.neighbours = Neighbours(self.aggregates)
+        self.neighbours = Neighbours(self.aggregates, settings.run_dir)
         self.preparing = Preparing(configured=self.configured, kernel=self.kernel)
         self.routing = Routing(
             configured=self.configured,
@@ -76,6 +76,7 @@ class Parts:
             state_dir=settings.state_dir,
             strict=settings.strict,
             antispoofing=settings.antispoofing,
+            on_others=self.neighbours.heard,
         )
         self.connection_limit = ConnectionLimit(
             attached=self.attached,

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ class Policies(Reconciler):
         state_dir: Path,
         strict: bool,
         antispoofing: bool,
+        on_others: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(log, "rules not in force", period=COUNT_EVERY, pauses=(FIRST_RETRY, RETRY))
         self._outlook = Outlook(cache)
@@ -83,6 +84,7 @@ class Policies(Reconciler):
         self._happened = happened
         self._refusals = Refusals(self.index, happened)
         self._strict, self._antispoofing = strict, antispoofing
+        self._on_others = on_others  # somebody else has another chain at a hook
         self._intake = Intake(
             cache, self.index, self._outlook, configured=configured, preparing=preparing, state_dir=state_dir
         )
@@ -162,7 +164,7 @@ class Policies(Reconciler):
         """The first full picture is there: take all of it in, and put it into force in one transaction.  What an
         earlier life put into force stays until then.  TryAgain while peers of the pods here are not known."""
         if self._nft is None:
-            watch = Watch(on_change=self._tampered, on_lost=self._look_at_once)
+            watch = Watch(on_change=self._tampered, on_lost=self._look_at_once, on_others=self._on_others)
             watch.start()
             self._nft = Nft(watch=watch)
         if self._rules is None:  # else an earlier attempt came further

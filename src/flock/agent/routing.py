@@ -80,8 +80,14 @@ class Routing(Reconciler):
 
     def complaints(self) -> Iterable[str]:
         yield from (self.problem, self.bird_problem if self._configured.speaks else "", self.import_problem)
-        if self._bird is not None and self._configured.config is not None and not self.bird_problem:
-            yield from fabric_complaints(self._configured.config, {session.name: session for session in self._sessions})
+        yield from self.fabric_complaints()
+
+    def fabric_complaints(self) -> list[str]:
+        """As the sessions were last seen."""
+        config = self._configured.config
+        if self._bird is None or config is None or self.bird_problem:
+            return []
+        return [*fabric_complaints(config, {session.name: session for session in self._sessions})]
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flock import __version__
-from flock.cli import bundle, check, config, lab, policy, router_config, view
+from flock.cli import bundle, check, config, doctor, lab, policy, router_config, view
 from flock.cli.answers import NO, Shown, show, show_happened
 from flock.core.errors import FieldError, FlockError
 from flock.core.tables import table
@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_arguments(
         command("check", check.differences, "compare store, kernel and manifests; or try a lab's or cluster's network")
     )
+    command("doctor", doctor.run, "what around flock on this host will hurt, why, and the cure")
     question("bgp", _bgp, "the sessions of this node's BIRD with its routers")
     question("anycast", _anycast, "who announces which address here, and why not")
     question("services", _services, "which addresses of Services this node announces, and why not")

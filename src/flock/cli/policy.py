@@ -33,11 +33,11 @@ def add_commands(commands: Any) -> None:
 
 
 def _show(arguments: argparse.Namespace, op: str, *parameters: str) -> int:
-    """Exit code 1 if a packet is denied."""
+    """Exit code 1 if a packet is denied, by whomever."""
     answer = ask(arguments.run_dir, op, *parameters)
     if arguments.output == "json":
         print_json(answer["answers"])
     else:
         print(answer["text"])
-    denied = op == "policy.why" and any(explanation["verdict"] == "deny" for explanation in answer["answers"])
+    denied = op == "policy.why" and any(row["verdict"] == "deny" or row["others"] for row in answer["answers"])
     return NO if denied else 0

@@ -115,7 +115,7 @@ def uplink_mtu(netlink: Netlink, peers: Iterable[bytes]) -> int:
         link = links.get(index)
         return None if link is None or link.loopback or is_host_interface(link.name) else link.mtu
 
-    towards_peers = [mtu(_way_to(netlink, peer)) for peer in peers]
+    towards_peers = [mtu(way_to(netlink, peer)) for peer in peers]
     defaults = [
         mtu(route.index)
         for family in (w.AF_INET6, w.AF_INET)
@@ -129,7 +129,7 @@ def uplink_mtu(netlink: Netlink, peers: Iterable[bytes]) -> int:
     return DEFAULT_MTU
 
 
-def _way_to(netlink: Netlink, peer: bytes) -> int:
+def way_to(netlink: Netlink, peer: bytes) -> int:
     try:
         return r.Route.decode(netlink.get(r.get_route(peer))).index
     except KernelRefused:

@@ -1,0 +1,38 @@
+"""`flockctl doctor`, answered: what the agent knows of its node, and what can be seen around it, judged."""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from flock.agent.parts import Parts
+from flock.core.doctor import diagnose
+from flock.core.model import Allocation
+from flock.edge.around import Surroundings, gather
+
+
+async def examine(parts: Parts) -> list[dict[str, Any]]:
+    """KernelRefused or OSError where the kernel cannot be looked at; what else cannot be seen is not told of."""
+    settings, config = parts.settings, parts.configured.config
+    peers = config.bgp.peers if config and config.bgp else ()
+    around = Surroundings(
+        aggregates=tuple(parts.aggregates.networks),
+        run_dir=settings.run_dir,
+        state_dir=settings.state_dir,
+        conf_dir=settings.cni_conf_dir,
+        bin_dir=settings.cni_bin_dir,
+        sysctl=settings.sysctl_dir,
+        peers=tuple(peer.address.packed for peer in peers if peer.zone is None),
+        pods_mtu=parts.preparing.mtu,
+        fabric=tuple(parts.routing.fabric_complaints()),
+        newest_record=max(map(_since, parts.attached.entries), default=0.0),
+    )
+    return [msgspec.to_builtins(finding) for finding in diagnose(await asyncio.to_thread(gather, around))]
+
+
+def _since(allocation: Allocation) -> float:
+    try:
+        return datetime.fromisoformat(allocation.allocated_at).timestamp()
+    except ValueError:
+        return 0.0

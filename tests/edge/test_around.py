@@ -1,0 +1,85 @@
+"""What is around flock, read from files and processes: made and mended in a directory that stands for the host."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flock.core.doctor import diagnose
+from flock.edge.around import Surroundings, gather
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    for name in ("etc", "run/systemd/system", "proc", "state", "usr-lib-cni"):
+        (tmp_path / name).mkdir(parents=True)
+    return tmp_path
+
+
+def found(host: Path, about: str, **more: Path | None) -> list[str]:
+    places = {"root": host, "proc": host / "proc", "state_dir": host / "state", "run_dir": host / "run"}
+    at = Surroundings(**{**places, "conf_dir": None, "bin_dir": host / "bin", **more}, usual=(host / "usr-lib-cni",))
+    return [finding.finding for finding in diagnose(gather(at)) if finding.about == about and not finding.note]
+
+
+def process(host: Path, name: str) -> None:
+    (host / "proc" / "7").mkdir()
+    (host / "proc" / "7" / "comm").write_text(f"{name[:15]}\n")
+    (host / "proc" / "7" / "cmdline").write_bytes(b"/lib/" + name.encode() + b"\0")
+
+
+def write(host: Path, path: str, text: str) -> None:
+    (host / path).parent.mkdir(parents=True, exist_ok=True)
+    (host / path).write_text(text)
+
+
+def test_networkd_is_to_leave_links_and_routes_alone(host: Path) -> None:
+    assert found(host, "network-daemon") == []
+    process(host, "systemd-networkd")
+    assert len(found(host, "network-daemon")) == 2
+    write(host, "etc/systemd/networkd.conf.d/flock.conf", "[Network]\nManageForeignRoutes=no\n")
+    [left] = found(host, "network-daemon")
+    assert "pods' links" in left
+    write(host, "etc/systemd/network/00-flock.network", "[Match]\nName=flock*\n[Link]\nUnmanaged=yes\n")
+    assert found(host, "network-daemon") == []
+
+
+def test_networkmanager_is_to_leave_links_alone(host: Path) -> None:
+    process(host, "NetworkManager")
+    assert len(found(host, "network-daemon")) == 1
+    write(host, "usr/lib/NetworkManager/conf.d/f.conf", "[keyfile]\nunmanaged-devices+=interface-name:flock*\n")
+    assert found(host, "network-daemon") == []
+
+
+def test_the_distributions_bird_is_not_to_start_at_the_next_boot(host: Path) -> None:
+    unit = host / "etc/systemd/system/multi-user.target.wants/bird.service"
+    unit.parent.mkdir(parents=True)
+    assert found(host, "second-bird") == []
+    unit.symlink_to("/lib/systemd/system/bird.service")
+    assert len(found(host, "second-bird")) == 1
+    unit.unlink()
+    assert found(host, "second-bird") == []
+
+
+@pytest.mark.parametrize(
+    "line", ["net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding = 0", "net.ipv4.conf.all.rp_filter=1"]
+)
+def test_files_that_turn_switches_off_at_boot_are_told(host: Path, line: str) -> None:
+    write(host, "etc/sysctl.d/99-hardening.conf", f"# {line}\nkernel.panic=1\n")
+    assert found(host, "sysctl") == []
+    write(host, "etc/sysctl.d/99-hardening.conf", f"{line}\n")
+    assert found(host, "sysctl") == [f"/etc/sysctl.d/99-hardening.conf says {line}"]
+
+
+def test_conflists_and_plugins(host: Path) -> None:
+    conf = host / "net.d"
+    assert found(host, "conflist", conf_dir=conf) == [f"there is no 01-flock.conflist in {conf}"]
+    write(host, "net.d/01-flock.conflist", "{}")
+    assert found(host, "conflist", conf_dir=conf) == []
+    answer = json.dumps({"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]})
+    write(host, "usr-lib-cni/portmap", f"#!/bin/sh\necho '{answer}'\n")
+    (host / "usr-lib-cni/portmap").chmod(0o755)
+    [elsewhere] = found(host, "plugins", conf_dir=conf)
+    assert "where not every runtime looks" in elsewhere
+    write(host, "state/cni-paths", f"/opt/cni/bin:{host / 'usr-lib-cni'}\n")
+    assert found(host, "plugins", conf_dir=conf) == []
