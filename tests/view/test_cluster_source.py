@@ -13,6 +13,7 @@ import pytest
 from viewing import watching
 
 from flock.view import cluster as module
+from flock.view import turns
 from flock.view.cluster import AgentPod, ClusterSource
 from flock.view.kubectl import KubectlFailed
 from flock.view.source import CannotTell
@@ -121,6 +122,20 @@ async def test_of_many_nodes_all_are_seen_in_turn_and_a_few_processes_run(
         await view.until(lambda v: counted() and all(v.node(name)["reached"] for name in names), "all of them")
         await view.until(lambda v: v.node("dead")["problem"], "the dead one")
     assert 1 <= most <= 4 and stand.forwards() == []
+
+
+@looped
+async def test_a_forward_that_is_killed_is_said_and_made_anew(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PAUSE", 0.5)
+    async with await agent(stand), watching(stand.source()) as view:
+        await view.until(lambda v: v.node("n1")["reached"] and len(stand.forwards()) == 2, "two forwards")
+        killed = stand.forwards()
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        await view.until(lambda v: "port-forward ended" in v.node("n1")["problem"], "what became of it")
+        await view.until(lambda v: v.node("n1")["reached"] and v.node("n2")["reached"], "both again")
+        assert not {*killed} & {*stand.forwards()}
+    assert stand.forwards() == []
 
 
 @looped
