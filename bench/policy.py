@@ -39,8 +39,7 @@ PORT, PATIENCE = 9, 0.2  # of the packet that checks a change; a forbidden one i
 ONE, ALL, RULE, PEER = "a policy for one pod", "a policy for all pods", "a rule for all pods", "a peer's label"
 PRIORITY = "a cluster policy's priority"
 START, ANEW = "agent started → in force", "tables deleted → made anew"
-OPEN, ISOLATED, TIERS = "flock, no policy", "flock, isolated", "flock, 100 cluster policies"
-CLUSTER_POLICIES = 100
+OPEN, ISOLATED = "flock, no policy", "flock, isolated"
 CHANGE_LIMIT, RSS_LIMIT = 50.0, 80.0  # ms, MiB
 
 Times = dict[str, list[float]]  # milliseconds
@@ -126,7 +125,7 @@ def _change(bench: Bench, flock: _FullNode, times: Times) -> None:
 def _move(bench: Bench, flock: _FullNode, times: Times) -> None:
     """One of a hundred policies of the administrator, about all pods, gets another place."""
     events = RuleEvents(flock.node)
-    flock.tell("tiers", [clusters.cluster_policy(n, priority=10 + n) for n in range(1, CLUSTER_POLICIES)])
+    flock.tell("tiers", [clusters.cluster_policy(n, priority=10 + n) for n in range(1, talking.CLUSTER_POLICIES)])
     flock.tell("place", [clusters.cluster_policy(0, priority=0)])
     events.wait(into="egress")
     time.sleep(CALM)
@@ -193,12 +192,12 @@ def _adding(bench: Bench) -> Times:
         *clusters.namespaces(),
         clusters.policy("isolated", selects={"app": "web"}, peers=[clusters.own("web")], port=80),
     ]
-    above = [clusters.cluster_policy(number, priority=number) for number in range(CLUSTER_POLICIES)]
+    above = [clusters.cluster_policy(number, priority=number) for number in range(talking.CLUSTER_POLICIES)]
     above = [*clusters.namespaces(), *above]
     contenders: list[Contender] = [
         *bench.enter(lambda: Flock(bench.world, node="flock-open", label=OPEN)),
         *bench.enter(lambda: Flock(bench.world, node="flock-isolated", label=ISOLATED, objects=objects)),
-        *bench.enter(lambda: Flock(bench.world, node="flock-tiers", label=TIERS, objects=above)),
+        *bench.enter(lambda: Flock(bench.world, node="flock-tiers", label=talking.TIERS, objects=above)),
         *bench.enter(lambda: Floor(bench.world, node="floor-adding", flushes=1)),
     ]
     warm_up(bench, contenders)

@@ -18,6 +18,8 @@ from measuring import Attachment, Bench, Table, Verdict, attach, in_turn, median
 
 CALM = 1.5  # seconds until the agents have taken in what they were told and rest
 PLAIN, TRACKED = "plain routed veth", "plain veth, tracked"
+CLUSTER_POLICIES = 100
+TIERS, AUDITED = f"flock, {CLUSTER_POLICIES} cluster policies", f"flock, {CLUSTER_POLICIES} audited"
 # One rule that looks at connections, as every firewall has; it never matches.
 TRACKING = "table inet t { chain f { type filter hook forward priority filter; ct state invalid ct mark 1 drop; }; }"
 THROUGHPUT_LIMIT = 0.95  # of the plain veth's, and of the tracked one's
@@ -44,6 +46,7 @@ def measure(bench: Bench) -> Rates:
     makers: list[Callable[[], dict[str, Pair]]] = [partial(_plain, bench, tracked=tracked) for tracked in (False, True)]
     makers += [partial(_selected, bench, count) for count in levels]
     makers += [partial(_beside, bench, count) for count in levels if count]
+    makers += [partial(_above, bench, audited=audited) for audited in (False, True)]
     pairs: dict[str, Pair] = {}
     for make in makers:
         for made in bench.enter(make):
@@ -79,6 +82,16 @@ def _selected(bench: Bench, count: int) -> dict[str, Pair]:
         objects.append(clusters.policy("the-last", selects={"app": "web"}, peers=[clusters.own("web")]))
     node = f"flock-traffic{count}"
     flock = Flock(bench.world, node=node, label=selecting(count), objects=[*clusters.namespaces(), *objects])
+    return _pair(flock, _attached(bench, flock, 2))
+
+
+def _above(bench: Bench, *, audited: bool) -> dict[str, Pair]:
+    """Policies of the cluster, all of which mean the pods and none of which decides: each has to be asked."""
+    objects = [clusters.cluster_policy(number, priority=number) for number in range(CLUSTER_POLICIES)]
+    for policy in objects if audited else ():
+        policy["metadata"]["annotations"] = {"flock.fritzlab.net/audit": "true"}
+    label, node = (AUDITED, "flock-audited") if audited else (TIERS, "flock-tiers")
+    flock = Flock(bench.world, node=node, label=label, objects=[*clusters.namespaces(), *objects])
     return _pair(flock, _attached(bench, flock, 2))
 
 

@@ -157,6 +157,31 @@ def a_policy(stage: Stage) -> None:
     drops.stop()
 
 
+def a_cluster_policy(stage: Stage) -> None:
+    """ClusterNetworkPolicy: the administrator tries a rule above the namespace's, then applies it"""
+    front = [Asker(stage.lab.host("shop/front"), address) for address in stage.lab.pods.get("shop/db").addresses]
+    at = time.monotonic()
+    eventually(lambda: all(answered(asker.exchanges(at)) for asker in front), "front is answered")
+    say("  Whom would it cut off?  Nothing is dropped while it is only tried:")
+    file, at = os.path.relpath(POLICIES / "closing-time.yaml"), time.monotonic()
+    told = stage.shown("flockctl", "policy", "try", "--lab", stage.name, "--for", "2", file)
+    missing = [e for asker in front for e in lost(asker.exchanges(at))]
+    expect("Admin closing-time ingress[0]" in told and not missing, "front would be; none of its questions was lost")
+    at = _apply(stage, "closing-time.yaml")
+    eventually(lambda: _settled(answered, front, at), "front is not answered any more")
+    why = stage.flockctl("n2", "policy", "why", "shop/front", "shop/db", "7777/UDP", code=1)
+    expect('Admin closing-time ingress[0] "nobody"' in why, "tier, policy, rule, and what would decide without it")
+    run_dir = stage.node("n2").run_dir
+    stage.typed("flockctl", "--run-dir", str(run_dir), "policy", "drops")
+    denied = [row["said"] for row in ask(run_dir, "policy.drops")["happened"] if "denied by Admin" in row["said"]]
+    indented(f"…\n{denied[-1]}")
+    (stage.home.manifests / "closing-time.yaml").unlink()
+    at = time.monotonic()
+    eventually(lambda: all(answered(asker.exchanges(at)) for asker in front), "front is answered again")
+    for asker in front:
+        asker.stop()
+
+
 def an_anycast_service(stage: Stage) -> None:
     """An anycast service: one address per family, a replica on every node, announced while it is Ready"""
     wish = "flock.fritzlab.net/anycast"
@@ -249,6 +274,7 @@ CHAPTERS: list[Callable[[Stage], None]] = [
     the_agent_dies,
     a_link_is_deleted,
     a_policy,
+    a_cluster_policy,
     an_anycast_service,
     a_replica_is_unready,
     a_node_dies,

@@ -113,9 +113,7 @@ def _summary(policies: list[str], lasted: float, connections: int, cuts: "Counte
     ]
     lines = [f"{tried}{connections} connection{'s' * (connections != 1)} would have been cut off"]
     if connections > cuts.total():
-        lines.append(
-            f"(of {cuts.total()} it is told whose; the kernel tells of 10 a second for each combination of policies)"
-        )
+        lines.append(f"({cuts.total()} of them told: the kernel tells of 10 a second for each combination of policies)")
     return "\n".join([*lines, table(("FROM", "TO", "WHAT", "BY ITS", "POLICIES", "TIMES"), rows)])
 
 
