@@ -36,6 +36,7 @@ PATHS = {
     "Service": "/api/v1/services",
     "EndpointSlice": "/apis/discovery.k8s.io/v1/endpointslices",
     "Event": "/api/v1/events",
+    "Secret": "/api/v1/secrets",
 }
 KINDS = {path: kind for kind, path in PATHS.items()}
 OLDER_SLICES = "/apis/discovery.k8s.io/v1beta1/endpointslices"

@@ -21,7 +21,7 @@ GATHER = 0.2  # seconds between turns: told within a second, and not one by one
 TURN = 400  # twice as many drops as are heard of in that time
 PIECE = 100  # events that are made in one turn of the loop
 ALIVE = 10.0  # seconds after which a reader is told that there is nothing to tell
-MADE = 1024  # events that are kept as they are told, for the next reader: some hundred kilobytes
+MADE = 512  # events that are kept as they are told, for the other readers: some hundred kilobytes
 
 
 class Feed:
