@@ -56,6 +56,7 @@ def test_every_node_is_asked_inside_and_from_the_next_one_in_both_families() -> 
         assert ("pod to pod", f"{here}/a", f"{here}/b") in seen
         assert ("node to pod", here, f"{here}/b") in seen
         assert ("policy denies", f"{here}/a", f"{here}/b") in seen
+        assert ("full size", f"{here}/a", f"{here}/b") in seen
 
 
 def test_across_nodes_several_flows_try_all_paths() -> None:

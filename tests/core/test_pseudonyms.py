@@ -22,9 +22,11 @@ def other() -> Pseudonyms:
 
 
 def test_names_go_from_text_also_as_parts_of_other_words(other: Pseudonyms) -> None:
-    text = "attached pod=payroll/ledger-0 by only-hr peer=tor-east, pods.payroll.ledger-0 ledger-0_in /run/cobalt17/x"
+    text = (
+        "attached pod=payroll/ledger-0 by only-hr peer=tor-east, pods.payroll.ledger ledger-0_in /run/cobalt17 tor_east"
+    )
     told = other.text(text)
-    for name in ("payroll", "ledger", "only-hr", "tor-east", "cobalt17", "finance"):
+    for name in ("payroll", "ledger", "only-hr", "tor-east", "tor_east", "cobalt17", "finance"):
         assert name not in told
     assert told == other.text(text)
 
@@ -84,3 +86,10 @@ def test_hardware_addresses_go(other: Pseudonyms) -> None:
 
 def test_another_key_gives_other_addresses() -> None:
     assert Pseudonyms(b"a" * 32).text("2001:db8::1") != Pseudonyms(b"b" * 32).text("2001:db8::1")
+
+
+def test_interfaces_and_words_of_a_sentence_about_policies_stay() -> None:
+    pseudonyms = Pseudonyms(b"k")
+    pseudonyms.learn({"name": "eth0", "policies": "shop/web allows nothing of it", "where": "watch of /api/v1/pods"})
+    assert pseudonyms.text("dev eth0 allows nothing, watch of pods") == "dev eth0 allows nothing, watch of pods"
+    assert "shop" not in pseudonyms.text("shop/web") and "web" not in pseudonyms.text("shop/web")

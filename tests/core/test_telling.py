@@ -43,3 +43,9 @@ def test_a_secret_or_what_is_not_ours_is_not_told_of() -> None:
     assert told_of({"kind": "Secret", "data": {"a": SECRET}}) is None
     assert told_of({"kind": "ConfigMap", "data": {"a": SECRET}}) is None
     assert told_of({}) is None
+
+
+def test_a_node_is_told_of_without_the_ids_of_its_machine() -> None:
+    info = {"machineID": SECRET, "systemUUID": SECRET, "bootID": SECRET, "kernelVersion": "6.1"}
+    told = told_of({"kind": "Node", "metadata": {"name": "n1"}, "status": {"nodeInfo": info}})
+    assert told is not None and told["status"] == {"nodeInfo": {"kernelVersion": "6.1"}}

@@ -1,5 +1,6 @@
 """`flockctl bundle`: all there is to know, nothing that is secret, and with other names nobody's."""
 
+import asyncio
 import base64
 import json
 import os
@@ -15,6 +16,7 @@ from lab_making import new_name, remove
 from flock.lab.fabric import Lab
 from flock.lab.home import write_object
 from flock.view.bundle import BundleSource
+from flock.view.picture import Picture
 
 FLOCKCTL = str(Path(sys.executable).with_name("flockctl"))
 NODE, PEER, NAMESPACE, POD = "cobalt17", "tor-east", "payroll", "ledger-0"
@@ -121,7 +123,9 @@ def test_an_anonymous_bundle_has_no_name_and_no_address_of_ours_and_the_view_rea
     assert announced in files[f"{node}/routes.txt"] and announced in files[f"{node}/objects/pods.json"]
     assert status["podList"][0]["pod"] in files[f"{node}/happenings.jsonl"]
     assert status["sessions"][0]["state"] == "Established"
-    assert BundleSource(path).origin == "bundle"
+    picture = Picture(origin="bundle", name=path.name, live=False)
+    asyncio.run(BundleSource(path).run(picture))
+    assert picture.nodes == (node,)
 
 
 def test_what_cannot_be_had_is_a_note(lab: Lab, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_router_with_a_smaller_mtu_is_named_and_only_full_size_fails(lab: Lab,
         mending(lambda r=router: lab.host(r).run(["ip", "link", "set", "n1", "mtu", "1500"]))
     code, rows = checked(lab)
     assert (code, {check for check, _ in red(rows)}) == (1, {"full size"})
-    towards = [row for row in rows if row.check == "full size" and row.source.startswith("n2")]
+    towards = [row for row in rows if (row.check, row.source, row.target) == ("full size", "n2/a", "n1/b")]
     assert {row.family for row in towards} == {"ipv6", "ipv4"}
     for row in towards:
         assert row.hop.split()[0] in ("r1", "r2") and "no packet over 1400 bytes" in row.said

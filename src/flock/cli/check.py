@@ -33,7 +33,9 @@ def add_arguments(check: argparse.ArgumentParser) -> None:
     cluster.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig (default: its current one)")
     cluster.set_defaults(run=_cluster)
     for ground in (lab, cluster):
-        ground.add_argument("-o", "--output", choices=["table", "json"], default="table", help="how to print it")
+        # no default: what was said before the word stays
+        said = argparse.SUPPRESS
+        ground.add_argument("-o", "--output", choices=["table", "json"], default=said, help="how to print it")
         ground.add_argument(
             "--nodes",
             default=str(MOST_NODES),

@@ -125,6 +125,7 @@ def questions(places: Sequence[Place]) -> list[Question]:
     for place in places:
         for check, asker in (("pod to pod", Asker(place.node, ASKING)), ("node to pod", Asker(place.node))):
             found += _reaching(check, asker, place, asked_from=place)
+        found += _reaching("full size", Asker(place.node, ASKING), place, asked_from=place, full=True)
         found += [
             Question(
                 check="policy denies",

@@ -15,18 +15,22 @@ from typing import Any
 # Where JSON has names, and what is said instead.
 _KINDS = {
     "node": "node", "nodeName": "node", "pod": "pod", "peer": "peer", "namespace": "ns", "name": "name",
-    "policies": "policy", "where": "name", "isolated_by": "policy", "container_name": "name", "generateName": "name",
+    "service": "service", "services": "service", "policies": "policy", "policy": "policy", "address": "host",
+    "generateName": "name",
 }  # fmt: skip
+# Sentences: of their words only what is written as NAMESPACE/NAME is a name.
+_SENTENCES = frozenset({"policies", "policy", "services"})
 _MAPS = ("labels", "matchLabels", "annotations")
 # Words of the languages in the bundle, whatever somebody calls a pod.
-_KEPT_UNDER = frozenset(
-    {"kind", "apiVersion", "state", "type", "what", "protocol", "policyTypes", "origin", "tier", "version"}
-)
+_KEPT_UNDER = frozenset({"kind", "apiVersion", "state", "type", "protocol", "policyTypes", "origin", "tier", "version"})
 _KEPT = frozenset({
     "", "default", "flock", "flock-system", "flock-agent", "kube-system", "kube-public", "kube-node-lease",
     "kubernetes", "admin", "baseline", "networkpolicy", "clusternetworkpolicy", "nodeconfig", "nodeconfigtemplate",
-    "client", "true", "false", "yes", "no", "ingress", "egress", "main", "metadata", "name",
+    "client", "true", "false", "yes", "no", "ingress", "egress", "main", "metadata", "name", "http", "https", "tcp",
+    "udp", "dns", "bird", "agent", "pod", "pods", "node", "nodes", "policy", "peer", "service",
 })  # fmt: skip
+_INTERFACE = re.compile(r"(?:eth|en[opsx]|wl|bond|br|vlan|lo|dummy|veth)[\w.-]*\d|lo")
+_NAMED = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?")
 _WORD = re.compile(
     r"(?P<mac>(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:]))"
     r"|(?P<six>(?<![\w.])[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*)(?P<length6>/\d{1,3}\b)?"
@@ -60,21 +64,18 @@ class Pseudonyms:
             for inner in value:
                 self.learn(inner, under=under)
         elif isinstance(value, str) and under in _KINDS:
-            for part in re.split(r"[/,\s]+", value):
-                self.name(part, _KINDS[under])
+            words = re.split(r"[,;\s]+", value)
+            for word in words if under not in _SENTENCES else (w for w in words if "/" in w):
+                for part in word.split("/"):
+                    self.name(part, _KINDS[under])
 
     def name(self, name: str, kind: str) -> None:
-        name = name.strip()
-        if (
-            name.lower() in _KEPT
-            or name in self._names
-            or name.isdigit()
-            or _is_address(name)
-            or "kubernetes.io" in name
-        ):
+        """From now on it is called otherwise, unless it says nothing of anybody."""
+        plain = name.lower() in _KEPT or name.isdigit() or _INTERFACE.fullmatch(name) or "kubernetes.io" in name
+        if plain or _is_address(name) or not _NAMED.fullmatch(name.replace("/", "-")) or _alike(name) in self._names:
             return
         self._counts[kind] = self._counts.get(kind, 0) + 1
-        self._names[name] = f"{kind}-{self._counts[kind]}"
+        self._names[_alike(name)] = f"{kind}-{self._counts[kind]}"
 
     # --- replacing ---
 
@@ -85,14 +86,15 @@ class Pseudonyms:
         if isinstance(given, str):
             return given if under in _KEPT_UNDER else self.text(given)
         if isinstance(given, dict):
-            keys = self._names.get if under in _MAPS else lambda key, _: self._keyed(key)
-            return {keys(key, key): self.value(inner, under=key) for key, inner in given.items()}
+            return {self._keyed(key, under): self.value(inner, under=key) for key, inner in given.items()}
         if isinstance(given, list):
             return [self.value(inner, under=under) for inner in given]
         return given
 
-    def _keyed(self, key: str) -> str:
-        """A key of a document is a word of its language, unless it is an address."""
+    def _keyed(self, key: str, under: str) -> str:
+        """A key of a document is a word of its language, unless it is a label's or an address."""
+        if under in _MAPS:
+            return self._names.get(_alike(key), key)
         return self.text(key) if _is_address(key.partition("/")[0]) else key
 
     def _instead(self, match: re.Match[str]) -> str:
@@ -112,14 +114,11 @@ class Pseudonyms:
 
     def _parts(self, word: str) -> Iterator[str]:
         """The longest names in a word, left to right; they begin and end at its dots and dashes."""
-        if word in self._names:
-            yield self._names[word]
-            return
         pieces = _SEPARATOR.split(word)
         start = 0
         while start < len(pieces):
             for end in range(len(pieces), start, -1):
-                found = self._names.get("".join(pieces[start:end]))
+                found = self._names.get(_alike("".join(pieces[start:end])))
                 if found or end == start + 1:
                     yield found or pieces[start]
                     start = end
@@ -168,6 +167,11 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _alike(name: str) -> str:
+    """As others write it: BIRD and nft have no dashes everywhere."""
+    return name.lower().replace("_", "-").replace(".", "-")
 
 
 def _colons(text: str) -> list[str]:

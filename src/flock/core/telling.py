@@ -9,7 +9,7 @@ from typing import Any
 from flock.core.annotations import own_annotations
 
 _METADATA = ("name", "namespace", "uid", "labels", "generation", "creationTimestamp", "deletionTimestamp")
-_WHOLE = ("spec", "status")
+_NODE_INFO = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")  # and no ids
 
 # Kind -> what is kept of spec and status; None: all of it.
 _KEPT: dict[str, dict[str, tuple[str, ...] | None]] = {
@@ -44,6 +44,8 @@ def told_of(given: dict[str, Any]) -> dict[str, Any] | None:
         value = given.get(part)
         if value is not None:
             found[part] = value if keys is None else {key: value[key] for key in keys if key in value}
+    if isinstance(info := found.get("status", {}).get("nodeInfo"), dict):
+        found["status"] = found["status"] | {"nodeInfo": {key: info[key] for key in _NODE_INFO if key in info}}
     if found["kind"] == "Pod":
         found["spec"] = found.get("spec", {}) | {"containers": [*map(_container, _containers(given))]}
     return found
