@@ -23,6 +23,7 @@ from measuring import FULL, QUICK, Bench, Measurement, Outcome
 from policy import PolicyChanges
 from scale import Scale
 from sequential import Sequential
+from services import ServiceChanges
 from view import View
 from viewers import Viewers
 from world import World
@@ -32,6 +33,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     Burst(),
     Scale(),
     FabricChanges(),
+    ServiceChanges(),
     PolicyChanges(),
     Hostile(),
     Dropping(),

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from loadbalancing import a_service
 from stage import Stage, eventually, expect, indented, say
 from watching import Asker, Drops, Ping, answered, by, lost, milliseconds
 
@@ -279,6 +280,7 @@ CHAPTERS: list[Callable[[Stage], None]] = [
     a_replica_is_unready,
     a_node_dies,
     the_node_is_back,
+    a_service,
     the_end,
 ]
 

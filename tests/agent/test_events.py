@@ -12,7 +12,7 @@ from flock.agent.events import Events
 from flock.agent.happened import Happened
 from flock.agent.refusals import PACE, Refusals
 from flock.core.errors import Code
-from flock.core.happenings import AddFailed, Attached, ConfigRefused, PolicyRefused, Share
+from flock.core.happenings import AddFailed, Attached, ConfigRefused, PolicyRefused, ServiceRefused, Share
 from flock.core.kinds import POLICIES
 from flock.core.policy.index import PolicyIndex
 
@@ -79,6 +79,14 @@ def test_whoever_wrote_a_refused_object_hears_why() -> None:
     (first, config), (last, policy) = written(happened, expected=2)
     assert (first, config["message"], config["uid"]) == ("config_event", "no such family", "c-1")
     assert (last, policy["message"], policy["uid"]) == ("policy_event", "no such port", "p-1")
+
+
+def test_whoever_made_a_service_hears_why_its_address_is_not_announced() -> None:
+    happened = Happened()
+    happened.note(ServiceRefused(service="shop/web", address="203.0.113.1", problem="not granted"))
+    ((kind, event),) = written(happened, expected=1)
+    assert (kind, event["namespace"], event["name"]) == ("service_event", "shop", "web")
+    assert event["message"] == "203.0.113.1: not granted"
 
 
 def test_of_refused_policies_one_of_a_namespace_is_told_at_a_time_and_each_version_once(

@@ -116,7 +116,7 @@ def _rows(parts: Parts, supervisor: Supervisor) -> tuple[Metric, ...]:
         Metric("flock_services_waiting", "gauge", "Services whose endpoints here are ready and kube-proxy is not.",
                lambda: parts.services.waiting),
         Metric("flock_services_refused", "gauge", "Addresses of Services that the node may not announce.",
-               lambda: len(parts.services.refused)),
+               lambda: parts.services.refused),
         Metric("flock_policies", "gauge", "NetworkPolicies known.", lambda: len(policies.index.policies)),
         Metric("flock_cluster_policies", "gauge", "ClusterNetworkPolicies known.",
                lambda: len(policies.index.cluster_policies)),

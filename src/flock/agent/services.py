@@ -98,6 +98,8 @@ class Services(Reconciler):
         if node_wide is None or not (node_wide or self._offered.listed):
             return ""  # what an earlier life announced stays
         book = self._offered.book
+        if node_wide == UNGRANTED and not self._first and not self.announced:
+            self._look = False  # nothing of ours is there, and nothing will be
         whole = self._look or node_wide != self._node_wide
         self._node_wide = node_wide
         if self._look:
@@ -190,9 +192,16 @@ class Services(Reconciler):
         return self._why_not(key, offer) if is_refused else ""
 
     @property
-    def refused(self) -> list[tuple[str, str]]:
-        """Services, and why an address of theirs is not announced whatever their endpoints do."""
-        return [(service, f"{address}: {why}") for address, told in self._told.items() for service, why in told.items()]
+    def refused(self) -> int:
+        """Addresses of Services that are not announced here whatever their endpoints do."""
+        return sum(map(len, self._told.values()))
+
+    @property
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Services of which a pod here has an address, and what that means."""
+        book = self._offered.book
+        clashing = [(o.service, a) for a in self._told for o in book.at(a).values() if not o.obstacle]
+        return [(who, f"{a}: {why}") for who, a in clashing if (why := self._told[a].get(who))]
 
     @property
     def waiting(self) -> int:

@@ -72,7 +72,7 @@ class Status:
             "problems": [
                 *({"where": p.where, "message": p.message} for p in parts.cache.problems),
                 *({"where": where, "message": message} for where, message in parts.policies.problems.items()),
-                *({"where": f"Service {which}", "message": why} for which, why in parts.services.refused),
+                *({"where": f"Service {which}", "message": why} for which, why in parts.services.conflicts),
             ],
             "watches": [msgspec.to_builtins(watch) for watch in parts.cache.watches],
             "repairs": parts.happened.counts(Repaired),

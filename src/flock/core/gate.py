@@ -10,7 +10,7 @@ import msgspec
 
 OK = 200
 MISSES = 2
-EAGER, EAGER_FOR, PERIOD = 0.03, 10.0, 5.0  # seconds: while it is waited for, for so long, and else
+EAGER, EAGER_FOR, PERIOD = 0.02, 10.0, 5.0  # seconds: while it is waited for, for so long, and else
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
