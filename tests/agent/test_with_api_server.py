@@ -36,6 +36,16 @@ def asked_directly(cluster: Clustered, name: str) -> bool:
     return bool(cluster.api.asked(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"))
 
 
+@pytest.mark.parametrize("args", ["", "K8S_POD_NAME=db", "K8S_POD_NAMESPACE=shop"])
+def test_a_runtime_that_does_not_name_the_pod_is_refused_whatever_the_conflist_says(
+    cluster: Clustered, args: str
+) -> None:
+    cluster.node.namespace("x")
+    with pytest.raises(CniFailure) as refused:
+        cluster.node.cni("ADD", "x", args=args, namespace="shop")
+    assert refused.value.code == 4 and "K8S_POD_NAMESPACE" in refused.value.msg
+
+
 # --- labels that are not known yet ---
 
 

@@ -10,21 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from runtime_node import Node
+from unpacking import unpacked
 
 PACKAGES = ("podman", "conmon", "libsubid4", "libgpgme11", "libassuan0")
-CACHE = Path(__file__).parents[2] / "build" / "podman"
 
 
-def unpacked() -> Path | None:
-    """Debian's files, fetched once; None where they cannot be had, or podman is another than version 4."""
-    root = CACHE / "root"
-    if not root.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        if subprocess.run(["apt-get", "download", *PACKAGES], cwd=CACHE, capture_output=True).returncode:
-            return None
-        for package in CACHE.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", package, CACHE / "new"], check=True)
-        (CACHE / "new").rename(root)
+def podman4() -> Path | None:
+    """Debian's files; None where they cannot be had, or podman is another than version 4."""
+    root = unpacked("podman", *PACKAGES)
+    if root is None:
+        return None
     version = subprocess.run([root / "usr/bin/podman", "--version"], capture_output=True, text=True, env=_env(root))
     return root if version.stdout.startswith("podman version 4.") else None
 

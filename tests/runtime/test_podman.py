@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pause_image
-import podman as podmans
 import pytest
-from podman import Podman
+from podman import Podman, podman4
 from runtime_agent import ANYCAST, CIDR4, CIDR6, EXECUTABLE, Agent
 from runtime_node import Neighbour, Node
 
@@ -34,7 +33,7 @@ def neighbour(node: Node) -> Iterator[Neighbour]:
 
 @pytest.fixture
 def podman(node: Node, neighbour: Neighbour, tmp_path: Path) -> Podman:
-    root = podmans.unpacked()
+    root = podman4()
     if root is None:
         pytest.skip("Debian's podman 4 cannot be had here")
     networks, plugins = node.directory / "net.d", node.directory / "bin"
