@@ -6,8 +6,10 @@ an error or a Ctrl-C too; if this process is killed, the kernel ends them.
 
 import asyncio
 import contextlib
+import os
 import re
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -92,10 +94,15 @@ class Kubectl:
             )
         except OSError as error:
             raise KubectlFailed(f"kubectl cannot be started: {error.strerror}") from None
+        handle = None
+        with contextlib.suppress(OSError):  # it has ended already, or there is no descriptor left
+            handle = os.pidfd_open(process.pid)
         try:
             yield process
         finally:
-            await _end(process)
+            await _end(process, handle)
+            if handle is not None:
+                os.close(handle)
 
 
 class Forward:
@@ -114,11 +121,15 @@ class Forward:
         self.ended = True
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    for end in (process.terminate, process.kill):
+async def _end(process: asyncio.subprocess.Process, handle: int | None) -> None:
+    """By a handle, if there is one: the library's own way may take its exit code away from who waits for it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                end()
+                if handle is None:
+                    process.send_signal(number)
+                else:
+                    signal.pidfd_send_signal(handle, number)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_PATIENCE):
                     await process.wait()
