@@ -5,11 +5,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flock.cli.check import chosen
-from flock.cli.check_cluster import _is_alive, _whoami
+from flock.cli.check_cluster import ClusterGround, _is_alive, _whoami
+from flock.core.annotations import CHECK
 from flock.edge.kubectl import Kubectl, KubectlRefused
 
 NODES = [f"n{i}" for i in range(1, 11)]
@@ -35,6 +37,31 @@ def test_a_check_of_another_machine_is_believed_for_a_while() -> None:
 
 def test_what_says_nobody_is_nobodys() -> None:
     assert not _is_alive("", now=0) and not _is_alive("a b c d", now=0)
+
+
+class Cluster(Kubectl):
+    """Namespaces, and what was asked to be deleted."""
+
+    def __init__(self, **owners: str | None) -> None:
+        self.deleted: list[str] = []
+        self._namespaces = [
+            {"metadata": {"name": name, "annotations": {} if owner is None else {CHECK: owner}}}
+            for name, owner in owners.items()
+        ]
+
+    def get(self, *arguments: str) -> Any:
+        return self._namespaces if arguments[0] == "namespaces" else []
+
+    def run(self, *arguments: str, stdin: bytes = b"", patience: float = 0) -> bytes:
+        self.deleted.append(arguments[2])
+        return b""
+
+
+def test_of_all_namespaces_with_the_label_only_those_of_checks_that_are_gone_are_removed() -> None:
+    gone, alive = f"{_whoami().split()[0]} 1 0 0", _whoami()
+    cluster = Cluster(**{"prod": gone, "flock-check-a": gone, "flock-check-b": alive, "flock-check-team": None})
+    ClusterGround(cluster, nodes=[], agents={})._remove_leftovers()
+    assert cluster.deleted == ["flock-check-a"]
 
 
 def test_without_kubectl_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -147,5 +147,10 @@ def test_the_table_marks_each_row_and_counts() -> None:
     assert not works(rows)
 
 
+def test_who_answers_does_not_write_on_the_terminal() -> None:
+    row = row_of(asked(), Reply(asked=1, answered=1, by=("\x1b[2Jb-n2\n",)))
+    assert row.result == "fail" and "\x1b" not in shown([row]) and len(shown([row]).splitlines()) == 4
+
+
 def test_the_first_address_of_each_family_counts() -> None:
     assert by_family(["2001:db8::1", "192.0.2.1", "2001:db8::2"]) == {"ipv6": "2001:db8::1", "ipv4": "192.0.2.1"}

@@ -139,7 +139,12 @@ class ClusterGround:
             return
         labels = {CHECK: "", "kubernetes.io/metadata.name": self._namespace}
         specs = [self._looks[node].spec for node in nodes]
-        found = spare_addresses(specs, labels=labels, taken=self._taken(), draw=random.randrange)
+        try:
+            taken = self._taken()
+        except KubectlRefused as error:
+            self.anycast = f"cannot tell which addresses are free: {error.msg}"
+            return
+        found = spare_addresses(specs, labels=labels, taken=taken, draw=random.randrange)
         self.anycast = found or (
             f"spec.anycast.allowed grants a namespace with the label {CHECK} nothing on {' and '.join(nodes)}"
         )
@@ -265,8 +270,10 @@ class ClusterGround:
     def _remove_leftovers(self) -> None:
         for namespace in self._kubectl.get("namespaces", f"--selector={CHECK}"):
             metadata = namespace["metadata"]
-            owner = metadata.get("annotations", {}).get(CHECK, "")
-            if "deletionTimestamp" not in metadata and not _is_alive(owner, now=time.time()):
+            owner = metadata.get("annotations", {}).get(CHECK)
+            # somebody may have given the label to a namespace of their own, for the grants that go with it
+            ours = metadata["name"].startswith(f"{NAMESPACE}-") and owner is not None
+            if ours and "deletionTimestamp" not in metadata and not _is_alive(owner, now=time.time()):
                 self._delete(metadata["name"])
 
     def _delete(self, namespace: str) -> None:

@@ -293,12 +293,17 @@ def rules_trouble(tables: Iterable[str]) -> str:
 
 def shown(rows: Sequence[Row]) -> str:
     """The table; below a row that failed, how to look further."""
-    cells = [(MARKS[r.result], r.check, r.source, r.target, r.family or "-", r.said) for r in rows]
+    cells = [(MARKS[r.result], r.check, r.source, r.target, r.family or "-", _printable(r.said)) for r in rows]
     head, *lines = table(("", "CHECK", "FROM", "TO", "FAMILY", "SAID"), cells).splitlines()
     told = [f"{line}\n     look: {row.look}" if row.look else line for line, row in zip(lines, rows, strict=True)]
     counts = {result: sum(r.result == result for r in rows) for result in MARKS}
     summary = f"{counts['pass']} work, {counts['fail']} fail, {counts['skip']} skipped"
     return "\n".join((head, *told, summary))
+
+
+def _printable(said: str) -> str:
+    """Whoever answered, or wrote an event, does not write on a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in said)
 
 
 def works(rows: Iterable[Row]) -> bool:
