@@ -6,6 +6,7 @@ Absolute times depend on the machine and its mood; contenders take turns so that
 """
 
 import argparse
+import dataclasses
 import os
 import sys
 import time
@@ -56,7 +57,9 @@ def main() -> int:
         with World() as world:
             facts = report.machine_facts(world.durable)
             print("flock benchmarks: " + ", ".join(f"{key} {value}" for key, value in facts.items()))
-            bench = Bench(world, Launcher(world), QUICK if options.quick else FULL)
+            effort = QUICK if options.quick else FULL
+            effort = dataclasses.replace(effort, view_seconds=options.view_seconds or effort.view_seconds)
+            bench = Bench(world, Launcher(world), effort)
             outcomes = _measure(bench, chosen)
             facts["idle percent after"] = report.idle_percent()
     except KeyboardInterrupt:
@@ -98,6 +101,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Benchmarks of flock beside the reference plugins and floors.")
     parser.add_argument("--quick", action="store_true", help="a smoke run; its numbers mean little")
     parser.add_argument("--only", action="append", choices=[m.name for m in MEASUREMENTS], help="may be repeated")
+    parser.add_argument("--view-seconds", type=float, help="how long the page is used (default: ten minutes)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw numbers")
     return parser.parse_args()
 

@@ -23,6 +23,7 @@ metadata: {name: deny-all, namespace: default}
 spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}
 """
 SEND = "import socket, sys; socket.socket(10, socket.SOCK_DGRAM).sendto(b'x', (sys.argv[1], int(sys.argv[2])))"
+POLICIES = "table[aria-label='Policies in force']"
 # Looked for at every frame; the time is the frame's.
 SEEN = """([where, text]) => document.querySelector(where)?.textContent.includes(text) ? Date.now() / 1000 : 0"""
 
@@ -75,7 +76,7 @@ def _round(lab: Lab, watch: _Watcher, took: dict[str, list[float]]) -> None:
     took["pod unready"].append(unready)
     lab.pods.set_ready("default/db", True)
     policy: Path = lab.home.manifests / "deny.yaml"
-    took["policy applied"].append(watch.until("policy", "main", "deny-all", lambda: policy.write_text(DENY)))
+    took["policy applied"].append(watch.until("policy", POLICIES, "deny-all", lambda: policy.write_text(DENY)))
     port = 20_000 + len(took["drop"])  # another one each time, so that its text is this packet's
     took["drop"].append(watch.until("policy", ".drops", f"UDP/{port}", lambda: _send(lab, port)))
     policy.unlink()

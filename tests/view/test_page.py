@@ -29,7 +29,11 @@ def fabric() -> Iterator[Shown]:
         rows = [claim("2001:db8:53::53", "shop/dns-0", reason="the pod is not Ready")]
         policies = [{"kind": "NetworkPolicy", "name": "shop/web-in", "tier": "", "priority": None, "audit": False}]
         policies[0] |= {"pods": 1, "problem": ""}
-        picture.node("n1", status("n1", podList=pods, addressList=rows, policyList=policies), at=now)
+        services = [
+            {"service": "shop/front", "address": "192.0.2.80", "announced": False, "reason": "no endpoint here"}
+        ]
+        told = {"podList": pods, "addressList": rows, "policyList": policies, "serviceList": services}
+        picture.node("n1", status("n1", **told), at=now)
         down = session("tor1", up=False, state="Active", last_error="Error: Hold timer expired", imported=0, bfd="down")
         picture.node("n2", status("n2", sessions=[down], addressList=[claim("2001:db8:53::53", "shop/dns-1")]), at=now)
         picture.happened("n1", 1, **drop("shop/web-0", policies="shop/web-in", time=now))
@@ -55,12 +59,25 @@ def test_the_fabric_says_which_session_is_down_and_why(browser: Browser, fabric:
         expect(beside).to_contain_text("Established")
 
 
+def test_of_a_crowd_only_what_is_not_well_is_shown_if_asked_for(browser: Browser, fabric: Shown) -> None:
+    for number in range(3, 60):
+        fabric.node(f"n{number}", status(f"n{number}"), at=time.time())
+    with opened(browser, fabric.address) as page:
+        expect(page.locator(".tile")).to_have_count(59)
+        page.get_by_role("button", name="only what is not well").click()
+        expect(page.locator(".tile")).to_have_count(1)
+        expect(page.locator(".tile")).to_contain_text("session down")
+        assert page.url.endswith("#fabric?only=ill")
+
+
 def test_addresses_say_who_announces_and_why_not(browser: Browser, fabric: Shown) -> None:
     with opened(browser, f"{fabric.address}#addresses?q=53") as page:
         row = page.get_by_role("row", name="2001:db8:53::53")
         expect(row).to_contain_text("announced by 1 of 2")
         expect(row).to_contain_text("the pod is not Ready")
         expect(row.get_by_role("button", name="shop/dns-1")).to_be_visible()
+        page.get_by_role("searchbox").fill("service")
+        expect(page.get_by_role("row", name="192.0.2.80")).to_contain_text("Service shop/front no endpoint here")
         page.get_by_role("searchbox").fill("nothing like it")
         expect(page.locator("main")).to_contain_text("no address is like that")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import flock.view
+from flock.core.happenings import Happening, Missed
 
 PAGE = Path(flock.view.__file__).parent / "page"
 OURS = sorted(path for path in PAGE.iterdir() if path.suffix in (".js", ".css", ".html"))
@@ -33,3 +34,10 @@ def test_what_others_wrote_stands_apart_with_its_licence_and_version() -> None:
     told = (PAGE / "lib" / "README.md").read_text()
     for path in (PAGE / "lib").glob("*.js"):
         assert path.name in told and path.with_suffix(".LICENSE").is_file()
+
+
+def test_whatever_can_happen_has_a_lane_of_the_timeline() -> None:
+    lanes = (PAGE / "past.js").read_text().partition("export const LANES")[2].partition("];")[0]
+    assert [kind.__name__ for kind in Happening.__subclasses__() if f'"{kind.__name__}"' not in lanes] == [
+        Missed.__name__
+    ]

@@ -6,7 +6,7 @@ import { model, natural } from "./model.js";
 import { put, select } from "./place.js";
 import { count, mark, state } from "./words.js";
 
-const COLUMNS = 8; // nodes a matrix has room for
+const COLUMN = 160; // px a node needs in a matrix
 const CELLS = 24; // nodes listed of an address before the rest is only counted
 
 export function Addresses({ given }) {
@@ -22,9 +22,9 @@ export function Addresses({ given }) {
       { class: "tools" },
       h("h2", null, "Addresses"),
       h("label", null, h("span", { class: "hidden" }, "Find addresses"), h("input", { type: "search", value: query, placeholder: "address, node, pod, reason…", onInput: (event) => put({ q: event.target.value }) })),
-      h("p", { class: "quiet", role: "status" }, `${count(found.length)} of ${count(all.length)} anycast and extra addresses`),
+      h("p", { class: "quiet", role: "status" }, `${count(found.length)} of ${count(all.length)} addresses`),
     ),
-    found.length ? h("div", { class: "scroll" }, nodes.length <= COLUMNS ? h(Matrix, { found, nodes }) : h(Listed, { found })) : h("p", { class: "empty" }, all.length ? "no address is like that" : "no pod here asks for an anycast or extra address"),
+    found.length ? h("div", { class: "scroll" }, nodes.length + 1 <= innerWidth / COLUMN ? h(Matrix, { found, nodes }) : h(Listed, { found })) : h("p", { class: "empty" }, all.length ? "no address is like that" : "no pod here asks for an anycast or extra address, and no Service is announced"),
   );
 }
 
@@ -64,11 +64,11 @@ function Cell({ cell }) {
     { class: `cell ${cell.guessed ? "guessed" : ""}` },
     state(cell.announced ? "announced" : "withheld"),
     cell.guessed ? h("span", { class: "quiet" }, " a guess: node not reached") : null,
-    h("ul", { class: "plain" }, cell.rows.map((row) => h("li", { key: row.pod + row.interface }, h("button", { type: "button", class: "link", onClick: () => openPod(cell.node, row) }, row.pod || row.interface), row.announced ? null : h("span", { class: "why" }, ` ${row.reason}`)))),
+    h("ul", { class: "plain" }, cell.rows.map((row) => h("li", { key: row.pod + row.interface }, row.kind === "service" ? h("span", null, "Service ", row.pod) : h("button", { type: "button", class: "link", onClick: () => openPod(cell.node, row) }, row.pod || row.interface), row.announced ? null : h("span", { class: "why" }, ` ${row.reason}`)))),
   );
 }
 
 function openPod(node, row) {
-  const pod = model.nodes.get(node)?.pods.find((p) => p.interface === row.interface);
-  if (pod) select("pod", pod.container);
+  const pod = model.nodes.get(node)?.pods.find((p) => p.told.interface === row.interface);
+  if (pod) select("pod", pod.told.container);
 }

@@ -90,7 +90,7 @@ let looked = "";
 function look() {
   const [kind, name] = selected();
   const rows = place().view === "pods" && place().given.get("q") ? search(place().given.get("q")).slice(0, 20) : [];
-  const chosen = kind === "pod" ? allPods().find((pod) => pod.container === name)?.node : kind === "router" ? "" : name;
+  const chosen = kind === "pod" ? allPods().find((pod) => pod.told.container === name)?.node : kind === "router" ? "" : name;
   const nodes = [...new Set([chosen, ...rows.map((pod) => pod.node)])].filter((node) => model.nodes.has(node)).slice(0, 6);
   const query = new URLSearchParams(nodes.map((node) => ["node", node])).toString();
   if (query && query !== looked && model.hello?.origin === "cluster") fetch(`api/look?${query}`).catch(() => {});

@@ -6,7 +6,7 @@ import { model } from "./model.js";
 import { isBad } from "./past.js";
 import { age, clock, many } from "./words.js";
 
-const GOOD = new Set(["SessionUp", "BirdThere", "NodeReady", "Announced", "Undrained", "ConfigTaken"]);
+const GOOD = new Set(["SessionUp", "BfdUp", "BirdThere", "NodeReady", "Announced", "ServiceAnnounced", "Undrained", "ConfigTaken"]);
 const MEANINGS = { bad: 0.1, good: 0.2, muted: 0.3 };
 const STEPS = [1, 5, 10, 30, 60, 300, 600, 900];
 

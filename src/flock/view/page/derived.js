@@ -58,11 +58,13 @@ export function routerOf(model, name) {
   return { name, told: model.routers.get(name) ?? null, asn: model.routers.get(name)?.asn ?? seen[0]?.asn ?? null, seen };
 }
 
+const asClaim = (row) => ({ ...row, kind: "service", pod: row.service, interface: "" });
+
 // address -> {address, kinds, cells: node -> {announced, rows}, routers: name -> [nodes it sends to]}
 export function addresses(model) {
   const found = new Map();
   for (const node of model.nodes.values()) {
-    for (const row of node.status?.addressList ?? []) {
+    for (const row of [...(node.status?.addressList ?? []), ...(node.status?.serviceList ?? []).map(asClaim)]) {
       if (!found.has(row.address)) found.set(row.address, { address: row.address, kinds: new Set(), cells: new Map(), hay: "" });
       const entry = found.get(row.address);
       entry.kinds.add(row.kind);
@@ -86,10 +88,9 @@ export function addresses(model) {
 }
 
 export function podState(pod) {
-  if (pod.state === "dead") return "dead";
-  if (pod.state === "pending") return "pending";
-  if (pod.ready === null || pod.ready === undefined) return "unknown";
-  return pod.ready ? "ready" : "not ready";
+  const { state, ready } = pod.told;
+  if (state === "dead" || state === "pending") return state;
+  return ready === null || ready === undefined ? "unknown" : ready ? "ready" : "not ready";
 }
 
 export function matching(rows, query) {

@@ -124,7 +124,7 @@ function Router({ names: [name] }) {
 }
 
 function Pod({ names: [container] }) {
-  const pod = [...model.nodes.values()].flatMap((node) => node.pods).find((p) => p.container === container);
+  const pod = [...model.nodes.values()].flatMap((node) => node.pods).find((p) => p.told.container === container);
   if (!pod) return h("p", { class: "empty" }, "no longer attached anywhere");
   const drops = model.past.dropsOf.get(pod.name);
   return [
@@ -135,13 +135,13 @@ function Pod({ names: [container] }) {
       ["Known", pod.guessed ? sinceWhen(model.nodes.get(pod.node)) : "now"],
       ["Addresses", h("ul", { class: "plain" }, pod.addresses.map((a) => h("li", { key: a }, h("code", null, a))))],
       ["Anycast", pod.anycast.length ? pod.anycast.map((a) => h("a", { key: a, href: address("addresses", { q: a }) }, a)) : ""],
-      ["Interface", h("code", null, pod.interface)],
-      ["Container", h("code", null, pod.container)],
-      ["Network namespace", pod.netns],
-      ["Since", since(pod.since)],
+      ["Interface", h("code", null, pod.told.interface)],
+      ["Container", h("code", null, pod.told.container)],
+      ["Network namespace", pod.told.netns],
+      ["Since", since(pod.told.since)],
     ]),
     list("Policies that select it", pod.policies),
-    list("Changed after it started; needs a new pod", pod.pending_annotations, "warn"),
+    list("Changed after it started; needs a new pod", pod.told.pending_annotations, "warn"),
     drops ? h("section", null, h("h3", null, "Drops"), h("p", null, `${many(drops.count, "packet")} seen here, the last at ${clock(drops.time)}: ${drops.said}`), h("a", { href: address("policy", { q: pod.name }) }, "its drops")) : null,
     lately((one) => one.pod && one.pod === pod.name),
   ];

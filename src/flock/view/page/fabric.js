@@ -15,7 +15,7 @@ const OLD = 8; // seconds from which on the age of a status is shown
 
 export function Fabric({ given }) {
   const drawn = fabric(model);
-  const query = given.get("q") ?? "";
+  const query = given.get("q") ?? "", ill = given.get("only") === "ill";
   const crowded = model.nodes.size > CROWD;
   if (!model.nodes.size) return h("p", { class: "empty" }, model.hello ? "no node is known yet" : "");
   return h(
@@ -26,10 +26,11 @@ export function Fabric({ given }) {
       { class: "tools" },
       h("h2", null, "Fabric"),
       h("label", null, h("span", { class: "hidden" }, "Show nodes"), h("input", { type: "search", value: query, placeholder: "node, state, reason…", onInput: (event) => put({ q: event.target.value }) })),
+      h("button", { type: "button", "aria-pressed": String(ill), onClick: () => put({ only: ill ? null : "ill" }) }, "only what is not well"),
       h("p", { class: "legend" }, ["up", "down", "cut", "degraded", "drained", "dead", "away"].map((kind) => state(kind))),
     ),
     drawn.above.length ? h(Spine, { names: drawn.above, turn: model.turn }) : null,
-    drawn.groups.map((group) => h(Rack, { key: group.key, group, query, turn: model.turn })),
+    drawn.groups.map((group) => h(Rack, { key: group.key, group, query, ill, turn: model.turn })),
   );
 }
 
@@ -82,7 +83,9 @@ class Rack extends Component {
   }
 
   componentDidUpdate() {
-    this.wire();
+    const drawn = `${this.props.group.key}\n${this.list.childElementCount}`;
+    if (drawn !== this.drawn) this.wire();
+    this.drawn = drawn;
   }
 
   componentWillUnmount() {
@@ -113,8 +116,9 @@ class Rack extends Component {
     tiles[Math.min(tiles.length - 1, Math.max(0, at + moves[event.key]))].focus();
   }
 
-  render({ group, query }) {
-    const shown = query ? group.nodes.filter((tile) => matching([{ hay: hayOf(tile) }], query).length) : group.nodes;
+  render({ group, query, ill }) {
+    const wanted = (tile) => (!ill || tile.state !== "ready") && (!query || matching([{ hay: hayOf(tile) }], query).length);
+    const shown = group.nodes.filter(wanted);
     const lanes = group.routers.length;
     return h(
       "section",
@@ -127,7 +131,7 @@ class Rack extends Component {
         shown.map((tile) => h(Tile, { key: tile.node.name, tile, routers: group.routers })),
         group.routers.map((name, at) => h("li", { class: "trunk", "aria-hidden": "true", key: `trunk ${name}`, style: { left: `${trunk(at)}px`, height: `calc(var(--depth) + ${lane(at)}px)` } })).filter(() => shown.length > 1),
       ),
-      shown.length ? null : h("p", { class: "empty" }, "no node here is like that"),
+      shown.length ? null : h("p", { class: "empty" }, ill && !query ? "all nodes here are well" : "no node here is like that"),
     );
   }
 }

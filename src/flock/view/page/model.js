@@ -86,24 +86,42 @@ class Node {
   }
 }
 
-function podRows(node, status) {
-  return (status?.podList ?? []).map((pod) => {
-    const name = pod.pod ? `${pod.namespace}/${pod.pod}` : "";
-    const addresses = [...new Set([pod.ip6, pod.ip4, ...(pod.addresses ?? [])])].filter(Boolean);
-    const hay = [name, node.name, pod.container, pod.interface, ...addresses, ...(pod.anycast ?? [])];
-    return {
-      ...pod,
-      name,
-      node: node.name,
-      addresses,
-      policies: pod.policies ?? [],
-      anycast: pod.anycast ?? [],
-      guessed: !node.reached,
-      key: `${node.name} ${pod.container}`,
-      hay: [...hay, ...(pod.policies ?? [])].join(" ").toLowerCase(),
-    };
-  }).sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
+// One of twenty thousand: what is not looked at is not worked out, and what is searched is put together once.
+class Pod {
+  #hay = "";
+
+  constructor(node, told) {
+    this.told = told;
+    this.node = node.name;
+    this.guessed = !node.reached;
+    this.name = told.pod ? `${told.namespace}/${told.pod}` : "";
+  }
+
+  get key() {
+    return `${this.node} ${this.told.container}`;
+  }
+
+  get addresses() {
+    return [...new Set([this.told.ip6, this.told.ip4, ...(this.told.addresses ?? [])])].filter(Boolean);
+  }
+
+  get anycast() {
+    return this.told.anycast ?? [];
+  }
+
+  get policies() {
+    return this.told.policies ?? [];
+  }
+
+  get hay() {
+    const { container, interface: link, ip6, ip4, addresses = [], anycast = [], policies = [] } = this.told;
+    this.#hay ||= [this.name, this.node, container, link, ip6, ip4, ...addresses, ...anycast, ...policies].join(" ").toLowerCase();
+    return this.#hay;
+  }
 }
+
+const byName = (a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
+const podRows = (node, status) => (status?.podList ?? []).map((told) => new Pod(node, told)).sort(byName);
 
 let pods = { turn: -1, rows: [] };
 

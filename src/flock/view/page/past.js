@@ -7,11 +7,11 @@ const PACKETS = 40; // kept of each
 const PODS = 5000; // whose last drop is known
 
 export const LANES = [
-  { name: "sessions", kinds: ["SessionUp", "SessionDown", "BirdThere", "BirdGone"] },
-  { name: "announcements", kinds: ["Announced", "Withdrawn", "Rerouted", "Drained", "Undrained"] },
+  { name: "sessions", kinds: ["SessionUp", "SessionDown", "BfdUp", "BfdDown", "BirdThere", "BirdGone"] },
+  { name: "announcements", kinds: ["Announced", "Withdrawn", "Rerouted", "Drained", "Undrained", "ServiceAnnounced", "ServiceWithdrawn"] },
   { name: "configuration", kinds: ["ConfigTaken", "ConfigRefused"] },
   { name: "repairs", kinds: ["Repaired", "RulesMadeAnew", "Buried"] },
-  { name: "refusals", kinds: ["AddFailed", "PolicyRefused", "Overfull", "OverfullNoMore"] },
+  { name: "refusals", kinds: ["AddFailed", "PolicyRefused", "ServiceRefused", "Overfull", "OverfullNoMore"] },
   { name: "restarts", kinds: ["Started", "NodeReady"] },
   { name: "pods", kinds: ["Attached", "Detached"] },
   { name: "drops", kinds: ["Dropped"] },
@@ -19,7 +19,7 @@ export const LANES = [
 ];
 const LANE_OF = new Map(LANES.flatMap((lane) => lane.kinds.map((kind) => [kind, lane.name])));
 export const laneOf = (kind) => LANE_OF.get(kind) ?? "other";
-const BAD = new Set(["SessionDown", "BirdGone", "ConfigRefused", "AddFailed", "PolicyRefused", "Overfull", "Drained"]);
+const BAD = new Set(["SessionDown", "BfdDown", "BirdGone", "ConfigRefused", "AddFailed", "PolicyRefused", "ServiceRefused", "Overfull", "Drained"]);
 export const isBad = (kind) => BAD.has(kind);
 export const isNews = (kind) => !["Attached", "Detached", "Dropped", "Rerouted"].includes(kind);
 

@@ -21,8 +21,8 @@ const COLUMNS = [
   { title: "State", class: "short", cell: (pod) => [state(podState(pod)), pod.guessed ? h("span", { class: "quiet" }, " guessed") : null] },
   { title: "Node", class: "short", cell: (pod) => pod.node },
   { title: "Addresses", class: "wide mono", cell: (pod) => [...pod.addresses, ...pod.anycast].join(" ") },
-  { title: "Interface", class: "mono rare", cell: (pod) => pod.interface },
-  { title: "Container", class: "mono rare", cell: (pod) => pod.container.slice(0, 13) },
+  { title: "Interface", class: "mono rare", cell: (pod) => pod.told.interface },
+  { title: "Container", class: "mono rare", cell: (pod) => pod.told.container.slice(0, 13) },
   { title: "Policies", class: "rare", cell: (pod) => pod.policies.join(", ") || h("span", { class: "quiet" }, "none") },
   { title: "Last drop", class: "short", cell: lastDrop },
 ];
@@ -53,9 +53,9 @@ export function Pods({ given, redraw }) {
       rows,
       columns: COLUMNS,
       keyOf: (pod) => pod.key,
-      chosen: kind === "pod" ? rows.find((pod) => pod.container === container)?.key : null,
+      chosen: kind === "pod" ? rows.find((pod) => pod.told.container === container)?.key : null,
       marks: (pod) => isMarked(`pod ${pod.name}`),
-      onOpen: (pod) => select("pod", pod.container),
+      onOpen: (pod) => select("pod", pod.told.container),
       empty: query ? "no pod is like that" : "no pod is attached",
     }),
   );
@@ -74,7 +74,7 @@ function Checker({ redraw }) {
     Object.assign(checked, await asked(`api/check?${new URLSearchParams({ node })}`), { asking: false, at: now() });
     redraw();
   };
-  return h("form", { class: "check", onSubmit: ask }, h("label", null, "Leaks and losses of ", h("select", { name: "node" }, names.map((name) => h("option", { key: name, value: name }, name)))), h("button", { type: "submit", disabled: checked.asking }, checked.asking ? "checking…" : "Check"));
+  return h("form", { class: "check", onSubmit: ask }, h("label", null, h("span", null, "Leaks and losses of "), h("select", { name: "node" }, names.map((name) => h("option", { key: name, value: name }, name)))), h("button", { type: "submit", disabled: checked.asking }, checked.asking ? "checking…" : "Check"));
 }
 
 // {rows} or {problem}; what goes wrong on the way is a problem like any other
