@@ -163,8 +163,15 @@ def crowd(node: Node, *, said: str, persistent: bool) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("said", "persistent"),
-    [("", False), ("", True), ("GET /metrics HTTP/1.1\r\n", False), ("GET /metrics HTTP/1.1\r\n\r\n", False)],
-    ids=["idle", "idle and soon back", "half a request", "answers nobody reads"],
+    [
+        ("", False),
+        ("", True),
+        ("GET /metrics HTTP/1.1\r\n", False),
+        ("GET /metrics HTTP/1.1\r\n\r\n", False),
+        pytest.param("GET /status.json HTTP/1.1\r\n\r\n", True, marks=pytest.mark.slow),
+        pytest.param("GET /happenings HTTP/1.1\r\n\r\n", True, marks=pytest.mark.slow),
+    ],
+    ids=["idle", "idle and soon back", "half a request", "answers nobody reads", "status", "happenings"],
 )
 def test_a_crowd_of_connections_keeps_no_pod_and_no_probe_from_being_served(
     served: Node, said: str, persistent: bool

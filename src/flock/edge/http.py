@@ -117,11 +117,13 @@ class HttpServer:
 
     def admit(self, reader: "_Caller", connection: socket.socket) -> bool:
         """To a stream that lasts; False if there are as many as there may be."""
+        if len(self.readers) >= READERS:
+            return False
         is_other = bool(owner(connection))
-        full = len(self.readers) >= READERS or (is_other and sum(self.readers.values()) >= OTHERS)
-        if not full:
-            self.readers[reader] = is_other
-        return not full
+        if is_other and sum(self.readers.values()) >= OTHERS:
+            return False
+        self.readers[reader] = is_other
+        return True
 
 
 class _Caller(asyncio.Protocol):
