@@ -11,7 +11,7 @@ E2E_PACKAGES := etcd-server curl openssl busybox-static buildah mmdebstrap golan
   golang-github-modern-go-reflect2-dev dpkg-dev rsync make
 E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)
 
-.PHONY: help build demo check test test-all e2e bench lint screenshots clean
+.PHONY: help build demo check test test-all e2e bench lint screenshots deb clean
 help:
 	@echo "make demo      a BGP fabric with pods and anycast on this machine, end to end; VIEW=1: with its page"
 	@echo "make check     lint, types and the tests of what is pure: under a minute"
@@ -20,6 +20,7 @@ help:
 	@echo "make e2e       a real Kubernetes cluster on this machine, flock deployed on it, and everything that may go wrong"
 	@echo "make bench     benchmarks: prints a table, writes bench/results.json"
 	@echo "make screenshots  the README's pictures of the page, made of a lab"
+	@echo "make deb     a Debian package for hosts without Kubernetes, into dist/"
 	@echo "make build     the CNI executable build/flock and the virtual environment .venv"
 
 build: .venv/ready build/flock
@@ -80,6 +81,9 @@ bench: build test-packages
 screenshots: build test-packages
 	@scripts/need-root "the pictures are of a lab, which makes network namespaces"
 	@$(PYTHON) demo/screenshots.py
+
+deb: build
+	@.venv/bin/python scripts/deb.py
 
 clean:
 	rm -rf build .venv bench/results.json

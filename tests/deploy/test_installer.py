@@ -25,6 +25,7 @@ class Host:
         self.networkd_conf = root / "etc/systemd/networkd.conf.d"
         self.networkmanager = root / "etc/NetworkManager/conf.d"
         self.rt_protos = root / "etc/iproute2/rt_protos.d"
+        self.systemd = root / "etc/systemd/system"
         self.root = root
         for directory in (self.bin, self.conf, self.networkd, self.networkmanager):
             directory.mkdir(parents=True)
@@ -39,6 +40,7 @@ class Host:
             "--networkd-conf-dir": self.networkd_conf,
             "--networkmanager-dir": self.networkmanager,
             "--rt-protos-dir": self.rt_protos,
+            "--systemd-dir": self.systemd,
             "--run-dir": self.root / "run/flock",
             "--bird-dir": self.root / "etc/flock/bird",
         }
@@ -143,9 +145,21 @@ def test_an_empty_directory_means_no_drop_in(host: Host) -> None:
     assert not any(MARK.encode() in content for content, _, _ in host.files().values())
 
 
+def test_units_are_written_where_they_are_asked_for_and_name_the_programs_beside(host: Host) -> None:
+    host.run()
+    assert not host.systemd.exists()
+    host.run("--systemd")
+    agent, bird = (host.systemd / name for name in ("flock-agent.service", "flock-bird.service"))
+    assert f"ExecStart={Path(sys.argv[0]).resolve().parent}/flock-agent\n" in agent.read_text()
+    assert f"FLOCK_CNI_BIN_DIR={host.bin}\n" in agent.read_text()
+    assert "Conflicts=bird.service" in bird.read_text()
+    for unit in (agent, bird):
+        assert "WantedBy=multi-user.target" in unit.read_text()
+
+
 def test_uninstall_removes_what_was_put_there_and_nothing_else(host: Host) -> None:
     before = host.files()
-    host.run()
+    host.run("--systemd")
     conflist = render_conflist(socket=Path("/run/flock/flock.sock"), wait=30, plugins_present={})
     write_conflist(host.conf, conflist)
     host.uninstall()

@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 
 import msgspec
@@ -49,6 +50,14 @@ RT_PROTOS = f"""\
 {PROTO_POD}\tflock-pod
 {PROTO_ANNOUNCE}\tflock-announce
 """
+UNITS = ("flock-agent.service", "flock-bird.service")
+
+
+def unit(name: str, *, plugins: Path, programs: Path | None = None) -> str:
+    """A unit of systemd for a host without Kubernetes; `programs` are where this one is, unless said otherwise."""
+    text = resources.files("flock.cli").joinpath("units", name).read_text()
+    beside = programs or Path(sys.argv[0]).resolve().parent
+    return text.replace("@bin@", str(beside)).replace("@plugins@", str(plugins))
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,9 +68,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     networkd_conf_dir: Path | None
     networkmanager_dir: Path | None
     rt_protos_dir: Path | None
+    systemd_dir: Path | None
     run_dir: Path
     bird_dir: Path
     uninstall: bool
+    systemd: bool
 
     @property
     def target(self) -> Path:
@@ -76,7 +87,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             (self.networkmanager_dir, "flock.conf", NETWORK_MANAGER),
             (self.rt_protos_dir, "flock.conf", RT_PROTOS),
         )
-        return ((directory / name, f"{MARK}\n{text}") for directory, name, text in wanted if directory is not None)
+        units = ((self.systemd_dir, name, unit(name, plugins=self.bin_dir)) for name in UNITS if self._has_units)
+        found = (entry for entry in (*wanted, *units) if entry[0] is not None)
+        return ((directory / name, f"{MARK}\n{text}") for directory, name, text in found if directory is not None)
+
+    @property
+    def _has_units(self) -> bool:
+        return self.systemd or self.uninstall
 
 
 def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> Settings:
@@ -98,17 +115,23 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
     flag("--networkd-conf-dir", "/etc/systemd/networkd.conf.d", "for systemd-networkd: which routes are not its own")
     flag("--networkmanager-dir", "/etc/NetworkManager/conf.d", "for NetworkManager: which links are not its own")
     flag("--rt-protos-dir", "/etc/iproute2/rt_protos.d", "for `ip`: names of flock's route protocols")
+    flag("--systemd-dir", "/etc/systemd/system", "for systemd, with --systemd: units of the agent and of BIRD")
     flag("--run-dir", "/run/flock", "the agent's; with --uninstall it is emptied")
     flag("--bird-dir", "/etc/flock/bird", "where bird.conf is; with --uninstall it is removed")
     parser.add_argument("--uninstall", action="store_true", help="remove all of flock, from a host without its pods")
+    parser.add_argument(
+        "--systemd",
+        action="store_true",
+        help="units too, for a host without Kubernetes: the agent and BIRD as services",
+    )
     parser.add_argument("--version", action="version", version=f"flock-installer {__version__}")
     given = vars(parser.parse_args(argv))
-    uninstall = given.pop("uninstall")
+    switches = {name: given.pop(name) for name in ("uninstall", "systemd")}
     paths = {name: Path(text) if text else None for name, text in given.items()}
     for name in ("executable", "bin_dir", "conf_dir", "run_dir", "bird_dir"):
         if paths[name] is None:
             parser.error(f"--{name.replace('_', '-')} must not be empty")
-    return msgspec.convert({**paths, "uninstall": uninstall}, Settings)
+    return msgspec.convert({**paths, **switches}, Settings)
 
 
 # --- install ------------------------------------------------------------------------------------------------
