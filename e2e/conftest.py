@@ -17,6 +17,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 GROUPS = {
     "test_going_down.py": "leaving",
     "test_uninstall.py": "leaving",  # the last: nothing is left to test
+    "test_services.py": "services",  # its nodes run a kube-proxy
     "test_refusals.py": "upgrade",
     "test_rights.py": "upgrade",
     "test_upgrade.py": "upgrade",

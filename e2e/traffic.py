@@ -67,7 +67,7 @@ def route_changes(cluster: Cluster, address: str) -> Iterator[list[float]]:
     """When a router or the client changed its route to the address; the list is filled at the end."""
     moments: list[float] = []
     hosts = [cluster.network.host(e.name) for e in (*cluster.network.plan.role("router"), *_client_element(cluster))]
-    command = ["ip", "-tshort", "-6", "monitor", "route"]
+    command = ["ip", "-tshort", "-6" if ":" in address else "-4", "monitor", "route"]
     monitors = [subprocess.Popen(host.inside(command), stdout=subprocess.PIPE, text=True) for host in hosts]
     try:
         yield moments

@@ -363,13 +363,13 @@ def _key(obj: Object) -> tuple[str, str, str]:
 
 
 def _selected(obj: Object, query: dict[str, str]) -> bool:
-    """By namespace, one field, and labels that have to be equal."""
+    """By namespace, one field, and labels that have to be equal, there, or not there (`!`)."""
     if query.get("namespace", obj["metadata"].get("namespace")) != obj["metadata"].get("namespace"):
         return False
     labels = obj["metadata"].get("labels", {})
     for term in filter(None, query.get("labelSelector", "").split(",")):
-        label, _, value = term.partition("=")
-        if labels.get(label) != value:
+        label, is_equal, value = term.partition("=")
+        if labels.get(label) != value if is_equal else (label.lstrip("!") in labels) == term.startswith("!"):
             return False
     field, _, wanted = query.get("fieldSelector", "").partition("=")
     field, is_other = field.rstrip("!"), field.endswith("!")

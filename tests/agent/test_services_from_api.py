@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from apiserver import OLDER_SLICES, PATHS, ApiServer
+from flock.core.services import WATCHES
 from harness import Node, eventually, with_spec
-from servicing import ALLOWED, V4, V6, both, service
+from servicing import ALLOWED, V4, V6, both, endpoints, service
 
 BOTH = sorted((V4, V6))
 WITH_GRANTS = with_spec(services={"allowed": ALLOWED})
@@ -85,6 +86,20 @@ def test_a_server_that_cannot_select_types_and_knows_an_older_version_will_do(fr
     assert server.asked(OLDER_SLICES.rpartition("/")[0])
     server.put({**service(policy="Cluster"), "spec": {"type": "ClusterIP"}})
     announces(fresh, [])
+
+
+def test_endpoints_of_many_services_are_told_by_one_watch_for_all_but_headless_ones(
+    fresh: Node, server: ApiServer
+) -> None:
+    many = {f"s{n}": f"203.0.113.{n + 2}" for n in range(WATCHES)}
+    for name, address in many.items():
+        server.put(service(name, address, policy="Cluster"), endpoints(name, node="n2"))
+    start(fresh, server)
+    announces(fresh, sorted((*BOTH, *many.values())))
+    extents = {w["extent"] for w in fresh.ask("status")["watches"] if w["kind"] == "EndpointSlice"}
+    assert extents == {"kubernetes.io/service-name,!service.kubernetes.io/headless"}
+    server.put(endpoints("s7", node="n2", ready=False))
+    announces(fresh, sorted({*BOTH, *many.values()} - {many["s7"]}))
 
 
 def test_a_server_that_forbids_it_keeps_no_pod_waiting_and_says_so(fresh: Node, server: ApiServer) -> None:
