@@ -115,6 +115,36 @@ def test_while_nodes_cannot_be_listed_what_denies_them_denies_everybody(cluster:
     assert "denies everybody" not in cluster.problems()
 
 
+def test_whom_an_earlier_life_never_followed_is_denied_while_the_server_is_away(cluster: Clustered) -> None:
+    evil = {"namespaces": {"matchLabels": {"kubernetes.io/metadata.name": "evil"}}}
+    cluster.api.put({"kind": "Namespace", "metadata": {"name": "evil", "labels": evil["namespaces"]["matchLabels"]}})
+    cluster.api.put(policy("guard", evil))
+    cluster.start()
+    memory = cluster.node.state_dir / "cluster.json"
+    eventually(lambda: memory.exists() and '"guard"' in memory.read_text(), what="it is remembered", within=30)
+    cluster.node.stop()
+    cluster.api.errors["/"] = 503
+    cluster.start()
+    cluster.add("web", uid=UID)
+    assert "guard egress[0]" in decided_by(cluster, "198.51.100.3"), "who knows who that is"
+    assert "denies everybody meanwhile" in cluster.problems()
+    cluster.api.errors.clear()
+    eventually(lambda: not decided_by(cluster, "198.51.100.3"), what="the list", within=60)
+    assert "denies everybody" not in cluster.problems()
+
+
+def test_nodes_that_refuse_the_same_policy_write_one_event(cluster: Clustered) -> None:
+    """Another life on another node, as the API server sees it."""
+    cluster.api.put(policy("guard", EVERYWHERE, subject="everybody"))
+    cluster.start()
+    (event,) = eventually(lambda: events(cluster), what="an event")
+    cluster.node.stop()
+    cluster.start()
+    eventually(lambda: "spec.subject" in cluster.problems(), what="it is refused again")
+    eventually(lambda: len(cluster.api.asked("/api/v1/namespaces/default/events", "POST")) > 1, what="it is told again")
+    assert [event["metadata"]["name"] for event in events(cluster)] == [event["metadata"]["name"]]
+
+
 def test_what_is_refused_is_said_with_its_kind_in_status_event_and_number(cluster: Clustered) -> None:
     cluster.start()
     cluster.add("web", uid=UID)

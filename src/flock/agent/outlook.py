@@ -27,6 +27,7 @@ class Outlook:
         self._cache = cache
         self._lacked: frozenset[Extent] = frozenset()  # what was not listed when this was last looked at
         self._given_up: frozenset[Extent] = frozenset()
+        self._known: tuple[frozenset[Extent], ...] = ()  # extents of pods and of Nodes
 
     def need(self, reaches: Collection[Reach], *, namespaces: int) -> None:
         """From now on what is within these, in a cluster with so many namespaces."""
@@ -41,13 +42,18 @@ class Outlook:
         lacking, now = self._lacking(), time.monotonic()
         more = bool(self._lacked - lacking.keys())
         given_up = frozenset(extent for extent, since in lacking.items() if now - since >= PATIENCE)
-        turned = given_up != self._given_up
-        self._lacked, self._given_up = frozenset(lacking), given_up
+        known = tuple(self._cache.extents(kind) for kind in (CLUSTER_PODS, CLUSTER_NODES))
+        turned = given_up != self._given_up or known != self._known
+        self._lacked, self._given_up, self._known = frozenset(lacking), given_up, known
         return more, turned
 
     def sees(self, reach: Reach) -> bool:
-        """All within it, or will soon; as of the last look."""
-        return self._is_listed(reach) or self._given_up.isdisjoint(_telling(reach))
+        """All within it, or will soon; as of the last look.  Not by the memory of an earlier life that did not."""
+        if self._is_listed(reach):
+            nodes = NODES in (reach.namespaces or ())
+            known = self._cache.extents(CLUSTER_NODES if nodes else CLUSTER_PODS)
+            return ALL in known or (not nodes and own_extents(reach) <= known)
+        return self._given_up.isdisjoint(_telling(reach))
 
     def awaits(self, reaches: Iterable[Reach]) -> bool:
         """Is something within these that is not listed, and soon may be?"""

@@ -3,7 +3,7 @@ wrote them: they see their policies, and not the nodes' status.
 
 Only nodes whose pods a policy is about tell, each version once, and at most one per namespace and PACE: whatever a
 tenant writes, what is told about others' pods is not crowded out by it.  A ClusterNetworkPolicy that does not even say
-whom it is about is told by every node.
+whom it is about is told by every node; of all nodes' events about one of these and one mistake there is one.
 """
 
 import time

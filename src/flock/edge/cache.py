@@ -52,6 +52,7 @@ class Cache:
         self._tables: dict[str, dict[Key, Any]] = {kind.name: {} for kind in kinds}
         self._listed: dict[str, set[Extent]] = {kind.name: set() for kind in kinds}
         self._needed: dict[str, dict[Extent, float]] = {kind.name: {} for kind in kinds if kind.partial}  # since when
+        self._remembered: dict[str, frozenset[Extent]] = {}  # what an earlier life followed of kinds known by it alone
         self._log: OrderedDict[ChangeKey, int] = OrderedDict()  # what the slowest reader has not read yet
         self._number = 0  # of the last change
         self._readers: WeakSet[Reader] = WeakSet()
@@ -89,6 +90,12 @@ class Cache:
         """What is needed of a partial kind and not listed yet, and since when."""
         listed = self._listed[kind.name]
         return {} if ALL in listed else {e: since for e, since in self._needed[kind.name].items() if e not in listed}
+
+    def extents(self, kind: Kind[Any]) -> frozenset[Extent]:
+        """What of a partial kind is listed, by the server or else by what an earlier life followed."""
+        listed = frozenset(self._listed[kind.name])
+        remembered = self._remembered.get(kind.name)
+        return listed if remembered is None else (listed - {ALL}) | remembered
 
     def subscribe(self, callback: Callable[[], None], *, of: Collection[Kind[Any]] | None = None) -> None:
         """`callback` runs on the loop after changes `of` these kinds (None: of all), and after those of what is needed,
@@ -174,8 +181,15 @@ class Cache:
                 self._complaints[about] = problems
             self._tell_soon()
 
+    def recalled(self, kind: Kind[Any], extents: Collection[Extent]) -> None:
+        """What an earlier life knew of a partial kind has been put, in place of all there is.  It followed these."""
+        self.listed(kind)
+        self._remembered[kind.name] = frozenset(extents)
+
     def listed(self, kind: Kind[Any], extent: Extent = ALL) -> None:
         """All there is of a kind, or of an extent of it, has been put."""
+        if extent == ALL:
+            self._remembered.pop(kind.name, None)
         if extent not in self._listed[kind.name]:
             self._listed[kind.name].add(extent)
             self._tell_soon()
@@ -183,6 +197,8 @@ class Cache:
     def unlisted(self, kind: Kind[Any], extent: Extent) -> None:
         """It is not followed any more."""
         self._listed[kind.name].discard(extent)
+        if extent == ALL:
+            self._remembered.pop(kind.name, None)
         self._watches.pop((kind.name, extent), None)
 
     def is_listed(self, kind: Kind[Any], extent: Extent = ALL) -> bool:

@@ -9,7 +9,7 @@ everything listed again and again: a list of all pods is as long as their change
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from flock.core.kinds import ALL, Extent, Key, Kind
@@ -48,13 +48,13 @@ class Following:
                     async with asyncio.timeout(self._patience()):
                         await self._changed.wait()
 
-    def recall(self, known: Mapping[Key, Any]) -> None:
-        """What an earlier life knew, for as long as nobody tells what is needed."""
+    def recall(self, known: Mapping[Key, Any], extents: Collection[Extent]) -> None:
+        """What an earlier life knew, for as long as nobody tells what is needed.  `extents`: what it followed."""
         self._memory = self._merged.open(ALL)
         for key, value in known.items():
             if key not in self._cache.table(self.kind):
                 self._memory.put(key, "", value)
-        self._cache.listed(self.kind)
+        self._cache.recalled(self.kind, extents)
 
     def doubt(self) -> None:
         """The server is back: what it tells of policies may need others than an earlier life did."""

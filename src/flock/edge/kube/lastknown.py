@@ -6,14 +6,14 @@ or does not know a kind that it may not have loaded yet.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from flock.core.errors import FlockError
-from flock.core.kinds import NODE_CONFIGS, TEMPLATES, Key, Kind
+from flock.core.kinds import NODE_CONFIGS, TEMPLATES, Extent, Key, Kind
 from flock.edge.cache import Cache, Problem
 from flock.edge.kube.following import Following
 from flock.edge.placing import place
@@ -25,6 +25,8 @@ RECALL_AFTER = 10.0  # an API server that restarts with us is back by then
 SAVE_AFTER = 5.0  # gathers changes: a write in this long at most
 SAVE_RATE = 200  # and so many objects a second at most: pods of a large cluster change all the time
 AWAY = Problem("the API server", "away since this agent started; the last known state is in force")
+
+TOLD = Extent("/")  # among what was followed, to tell nothing from not told; no namespace has that name
 
 Objects = Mapping[Key, Any]
 
@@ -58,7 +60,12 @@ class LastKnown:
             await asyncio.sleep(max(SAVE_AFTER, size / SAVE_RATE))
             self._unsaved.clear()
             if self._cache.synced and not self._recalled:
-                kept = {k.name: dict(self._cache.table(k)) for k in self._cache.kinds if k.remembered}
+                kept: dict[str, Objects] = {
+                    kind.name: dict(self._cache.table(kind)) for kind in self._cache.kinds if kind.remembered
+                }
+                for kind in (following.kind for following in self._followings):
+                    extents = (TOLD, *self._cache.extents(kind))
+                    kept[_followed(kind)] = {(extent.namespace, extent.labels): None for extent in extents}
                 await asyncio.to_thread(self._save, kept)
 
     async def recall(self, kind: Kind[Any]) -> None:
@@ -86,7 +93,8 @@ class LastKnown:
                 self._recalled.add(kind.name)
                 self._cache.listed(kind)
         for following in self._followings:
-            following.recall(known.get(following.kind.name, {}))
+            extents = known.get(_followed(following.kind)) or {("", ""): None}  # an older one did not tell
+            following.recall(known.get(following.kind.name, {}), [Extent(*extent) for extent in extents])
         if self._recalled:
             self._cache.complain(self, AWAY)
 
@@ -104,7 +112,8 @@ class LastKnown:
 
     def _load(self) -> dict[str, dict[Key, Any]]:
         """By kind.  What cannot be read is as good as not there."""
-        decoders = {kind.name: kind.decode for kind in self._cache.kinds if kind.remembered}
+        decoders: dict[str, Callable[[bytes], Any]] = {k.name: k.decode for k in self._cache.kinds if k.remembered}
+        decoders |= {_followed(following.kind): lambda _: None for following in self._followings}
         found: dict[str, dict[Key, Any]] = {name: {} for name in decoders}
         try:
             entries = msgspec.json.decode(self._path.read_bytes(), type=list[_Remembered])
@@ -116,3 +125,8 @@ class LastKnown:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             log.warning("could not read the last known state file=%s problem=%s", self._path, error)
         return found
+
+
+def _followed(kind: Kind[Any]) -> str:
+    """In the place of a kind: extents of a partial one, as objects whose namespace and labels they are."""
+    return f"{kind.name}/followed"

@@ -12,7 +12,7 @@ from flock.core.errors import FlockError
 from flock.core.kinds import Kind
 from flock.core.model import PREFIX
 from flock.core.naming import fnv1a64
-from flock.edge.kube.client import KubeClient
+from flock.edge.kube.client import ApiError, KubeClient
 
 log = logging.getLogger("events")
 
@@ -20,6 +20,7 @@ API_VERSION = f"{PREFIX}/v1alpha1"
 REPEAT_AFTER = 300.0  # the same event about the same object: a failing pod is retried every few seconds
 BURST, REFILL = 25, 0.2  # all events of a node: so many at once, then one every five seconds
 REMEMBERED = 1000
+CONFLICT = 409  # there is one of that name
 NOWHERE = "default"  # where the events of what has no namespace are
 
 
@@ -37,7 +38,7 @@ class KubeWriter:
     async def policy_event(self, *, kind: Kind[Any], namespace: str, name: str, uid: str, message: str) -> None:
         about = {"apiVersion": kind.api_version, "kind": kind.kind}
         reference = {**about, "namespace": namespace, "name": name, "uid": uid}
-        await self._event(reference, namespace or NOWHERE, "FlockPolicyRefused", message, "Warning")
+        await self._event(reference, namespace or NOWHERE, "FlockPolicyRefused", message, "Warning", one=not namespace)
 
     async def service_event(self, *, namespace: str, name: str, uid: str, message: str) -> None:
         reference = {"apiVersion": "v1", "kind": "Service", "namespace": namespace, "name": name, "uid": uid}
@@ -74,13 +75,17 @@ class KubeWriter:
         reason: str,
         message: str,
         kind: Literal["Warning", "Normal"],
+        *,
+        one: bool = False,
     ) -> None:
+        """`one`: of all nodes, as all would tell the same.  It has the same name, and whoever comes first tells it."""
         key = (reference["kind"], namespace, reference["name"], reason, message)
         if not self._allowed(key):
             return
         now = datetime.now(UTC)
         stamp = now.isoformat(timespec="seconds").replace("+00:00", "Z")
-        unique = f"{fnv1a64('/'.join(key).encode()) ^ int(now.timestamp() * 1e6):016x}"
+        version = reference["uid"] if one else now.isoformat()
+        unique = f"{fnv1a64('/'.join((*key, version)).encode()):016x}"
         event = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -97,7 +102,8 @@ class KubeWriter:
         try:
             await self._client.send("POST", f"/api/v1/namespaces/{quote(namespace)}/events", event)
         except FlockError as error:
-            log.warning("could not write event reason=%s problem=%s", reason, error)
+            if not (one and isinstance(error, ApiError) and error.status == CONFLICT):
+                log.warning("could not write event reason=%s problem=%s", reason, error)
 
     def _allowed(self, key: tuple[str, ...]) -> bool:
         now = time.monotonic()
