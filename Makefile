@@ -3,8 +3,8 @@ SHELL := /bin/bash
 # What fails ahead of a pipe fails the target.
 .SHELLFLAGS := -o pipefail -c
 PYTHON := .venv/bin/python
-# About half of what tests do is waiting.
-WORKERS := $(shell expr $$(nproc) + 1)
+# More than half of what tests do is waiting.
+WORKERS := $(shell expr $$(nproc) + 2)
 PACKAGES := python3 python3-venv gcc musl-tools iproute2 iputils-ping nftables bird2
 TEST_PACKAGES := containerd runc containernetworking-plugins iptables frr gobgpd openbgpd conntrack chromium prometheus
 E2E_PACKAGES := etcd-server curl openssl busybox-static buildah mmdebstrap golang-1.19-go \

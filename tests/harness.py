@@ -46,14 +46,15 @@ def run(*command: object, check: bool = True, **kwargs: Any) -> subprocess.Compl
 
 def eventually(condition: Any, *, within: float = 10.0, what: str = "condition") -> Any:
     """Wait, bounded, until `condition()` is truthy; returns its value."""
-    deadline = time.monotonic() + within
+    deadline, pause = time.monotonic() + within, 0.01
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {within} s (last: {value!r})")
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.1)  # a look costs more than a moment: what takes long is looked at less often
 
 
 class CniFailure(AssertionError):

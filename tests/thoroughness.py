@@ -14,5 +14,5 @@ def slowly(*values: Any) -> list[Any]:
 
 
 def examples(number: int) -> int:
-    """Of those that Hypothesis makes up, a fifth."""
-    return number if THOROUGH else number // 5
+    """Of those that Hypothesis makes up, a tenth."""
+    return number if THOROUGH else number // 10

@@ -11,7 +11,7 @@ from harness import CniFailure, Node, eventually
 from thoroughness import slowly
 
 
-@pytest.mark.parametrize("step", ADD + JOURNAL + STORE)
+@pytest.mark.parametrize("step", [*ADD, *JOURNAL, *slowly(*STORE)])
 def test_add_survives_the_agents_death(node: Node, bystander: list[str], step: str) -> None:
     """The executable that was waiting for its answer sends the request again, and gets its pod."""
     node.namespace("a")
@@ -48,7 +48,7 @@ def test_an_add_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(
             node.stop()
 
 
-@pytest.mark.parametrize("step", DEL + JOURNAL + STORE)
+@pytest.mark.parametrize("step", [*DEL, *JOURNAL, *slowly(*STORE)])
 def test_del_survives_the_agents_death(node: Node, bystander: list[str], step: str) -> None:
     node.start()
     node.pod("a")

@@ -125,6 +125,7 @@ def test_a_killed_bird_is_bridged_by_graceful_restart_unless_bfd_reports_it(fabr
     eventually(lambda: tor.routes("protocol node"), lambda routes: routes == wanted)
 
 
+@pytest.mark.slow
 def test_ospf_carries_the_same_as_external_routes(fabric: Fabric) -> None:
     tor = fabric.router("tor")
     node, facts = node_beside(fabric, tor)

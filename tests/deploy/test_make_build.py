@@ -26,6 +26,7 @@ def make(tree: Path, target: str, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(["make", "-C", tree, target], env=env, capture_output=True, text=True, timeout=100)
 
 
+@pytest.mark.slow
 def test_packages_that_pip_cannot_install_fail_the_build_and_it_is_tried_again_the_next_time(tree: Path) -> None:
     done = make(tree, ".venv/ready", PIP_NO_INDEX="1")
     assert done.returncode and "setuptools" in done.stdout + done.stderr, "and pip's reason is shown"

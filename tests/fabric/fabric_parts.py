@@ -50,13 +50,14 @@ def remove(name: str) -> None:
 
 def eventually(look: Callable[[], T], wanted: Callable[[T], bool], *, within: float = PATIENCE) -> T:
     """What was seen when it was as wanted; fails with what was seen last."""
-    deadline = time.monotonic() + within
+    deadline, pause = time.monotonic() + within, 0.01
     while True:
         seen = look()
         if wanted(seen):
             return seen
         assert time.monotonic() < deadline, f"never came to be; last seen: {seen!r}"
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.1)  # a look starts programs: what takes long is looked at less often
 
 
 def becomes(look: Callable[[], T], value: T, *, within: float = PATIENCE) -> None:

@@ -12,6 +12,8 @@ import pytest
 from probing import Cell
 from realcluster import RealCluster
 
+from thoroughness import slowly
+
 CASES = Path(__file__).parents[1] / "cases"
 E2E = json.loads((CASES / "k8s_e2e_netpol.json").read_text())
 RECIPES = json.loads((CASES / "recipes.json").read_text())
@@ -26,7 +28,7 @@ MODES = {
 }
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=["dual-stack, two nodes", *slowly(*list(MODES)[:-1])])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     families, nodes = MODES[request.param]
     directory = tmp_path_factory.mktemp("cluster")

@@ -79,6 +79,7 @@ def besieged(node: Node) -> Iterator[tuple[Node, dict[str, Tap]]]:
         yield node, seen
 
 
+@pytest.mark.slow
 def test_agents_are_killed_under_fire_and_nothing_forbidden_gets_through(besieged: tuple[Node, dict[str, Tap]]) -> None:
     survives_kills(*besieged, kills=KILLS, random=Random(7))
 
