@@ -109,13 +109,23 @@ def test_a_packet_filter_that_comes_and_goes_is_noticed_at_once(node: Node) -> N
 
 
 def test_policy_why_says_that_somebody_else_decides(node: Node) -> None:
-    [address, *_] = addresses_of(node.pod("a"))
-    asked = ("policy", "why", "198.51.100.9" if "." in address else "2001:db8:9::9", "default/a", "80/TCP")
-    assert flockctl(node, *asked).returncode == 0
+    addresses_of(node.pod("a"))
+    beyond = ("policy", "why", "2001:db8:9::9", "default/a", "80/TCP")
+    assert flockctl(node, *beyond).returncode == 0
     nft(node, f"add table ip6 mine; add chain ip6 mine through {{ {DROPPING} }}")
-    shown = flockctl(node, *asked)
-    assert "somebody else decides: the chain ip6 mine through of nft drops" in shown.stdout
+    nft(node, 'add rule ip6 mine through iifname "flock*" accept')
+    shown = flockctl(node, *beyond)
+    assert "somebody else decides: the chain ip6 mine through of nft drops what pods are sent" in shown.stdout
     assert shown.returncode == 1
+    [answer] = json.loads(flockctl(node, *beyond, "-o", "json").stdout)
+    assert answer["verdict"] == "allow" and len(answer["others"]) == 1
+    for source, destination in (
+        ("198.51.100.9", "default/a"),  # of the other family
+        ("default/a", "2001:db8:9::9"),  # which it lets pass
+        ("198.18.0.1", "default/a"),  # from the node itself: nothing is forwarded
+    ):
+        passed = flockctl(node, "policy", "why", source, destination, "80/TCP")
+        assert "somebody else" not in passed.stdout and passed.returncode == 0
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------

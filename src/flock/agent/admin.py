@@ -1,6 +1,6 @@
 """What flockctl asks for over the agent's socket."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from flock.agent.status import Status
 from flock.agent.trying import Trying
 from flock.core.cni import Request
 from flock.core.errors import FieldError
+from flock.core.foreignrules import Obstacle
 from flock.core.happenings import Share
 from flock.core.policy.explain import names_of
 from flock.edge.rpc import Handler
@@ -84,8 +85,9 @@ class Admin:
         source, destination, port = _parameters(request, "source", "destination", "port/protocol")
         own = self._parts.preparing.facts.own
         told = self._parts.policies.why(source, destination, port, node_addresses=own)
-        others = [f"somebody else decides: {obstacle}" for obstacle in await self._parts.neighbours.obstacles()]
-        rows = [answer | {"others": others} for answer in told["answers"]]
+        found = await self._parts.neighbours.obstacles()
+        rows = [answer | {"others": _others(found, answer, {*map(str, own)})} for answer in told["answers"]]
+        others = dict.fromkeys(f"somebody else decides: {obstacle}" for row in rows for obstacle in row["others"])
         return {"answers": rows, "text": "\n".join([told["text"], *others])}
 
     async def policy_show(self, request: Request) -> dict[str, Any]:
@@ -136,6 +138,15 @@ class Admin:
         await self._parts.announcer.undrain()
         await self._parts.services.follow_node()
         return await self.anycast(request)
+
+
+def _others(obstacles: Iterable[Obstacle], answer: Mapping[str, Any], own: Collection[str]) -> list[str]:
+    """Those that decide whatever policies say.  What the node itself sends or is sent, it does not forward."""
+    ends = (answer["source"], answer["destination"])
+    if any(end["address"] in own for end in ends):
+        return []
+    sent, received = (bool(end["interface"]) for end in ends)
+    return [str(o) for o in obstacles if o.concerns(ends[1]["address"], sent=sent, received=received)]
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

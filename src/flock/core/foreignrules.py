@@ -61,6 +61,11 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
         which = "send or are sent" if self.sent and self.received else "send" if self.sent else "are sent"
         return f"the chain {self.chain} of {self.whose} drops what pods {which}: {self.rule}"
 
+    def concerns(self, address: str, *, sent: bool, received: bool) -> bool:
+        """A packet of that address' family that a pod of this node sends, or is sent, over a forwarding node."""
+        other = "ip" if ":" in address else "ip6"
+        return not self.chain.startswith(f"{other} ") and ((sent and self.sent) or (received and self.received))
+
 
 class _Packet(msgspec.Struct, frozen=True):
     from_pod: bool
