@@ -70,7 +70,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         write_object(made.home.manifests, "zz-secret", secret)
         with (made.home.of(NODE) / "agent.log").open("a") as log:
             log.write(
-                f'x Authorization: Bearer {IN_LOG}\npassword="{IN_LOG}" to={NODE}\nit was {PASSWORD} or {IN_ENV}\n'
+                f'x Authorization: Bearer {IN_LOG}\npassword="{IN_LOG}" to={NODE}\n{PASSWORD} {IN_ENV} {IN_SECRET}\n'
             )
         yield made
     finally:
@@ -141,7 +141,16 @@ def test_what_cannot_be_had_is_a_note(lab: Lab, tmp_path: Path) -> None:
 
 def test_without_an_agent_there_is_still_a_bundle(tmp_path: Path) -> None:
     path = tmp_path / "b.tar.gz"
-    places = ["--bird-dir", str(tmp_path), "--http", "127.0.0.1:1", "--log", str(tmp_path / "none")]
+    places = [
+        "--manifests",
+        str(tmp_path / "none"),
+        "--bird-dir",
+        str(tmp_path),
+        "--http",
+        "127.0.0.1:1",
+        "--log",
+        str(tmp_path / "none"),
+    ]
     command = [FLOCKCTL, "--run-dir", str(tmp_path), "bundle", "-o", str(path), *places]
     subprocess.run(command, check=True, timeout=100, capture_output=True)
     ((notes, text),) = ((name, text) for name, text in contents(path).items() if name.endswith("/notes.txt"))

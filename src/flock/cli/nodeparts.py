@@ -4,6 +4,7 @@ A part that cannot be had says why in its place: a node about which there is som
 Passwords are looked up where they are kept, only to be taken out wherever else they have come to.
 """
 
+import base64
 import http.client
 import os
 import platform
@@ -50,8 +51,8 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 def gathered(where: Where) -> tuple[str, Parts]:
     """The node's name, and its files by name."""
-    status = _status(where)
-    redactor = Redactor(known_secrets(where, status))
+    status, manifests = _status(where), list(_manifests(where.manifests))
+    redactor = Redactor(known_secrets(where, [status, *manifests]))
     makers: dict[str, Callable[[], object]] = {
         "status.json": lambda: status,
         "happenings.jsonl": lambda: list(_happenings(where.http)),
@@ -76,7 +77,7 @@ def gathered(where: Where) -> tuple[str, Parts]:
             notes.append(f"{name}: {type(error).__name__}: {getattr(error, 'msg', error)}\n")
     if notes:
         parts["notes.txt"] = redactor.text("".join(notes)).encode()
-    parts |= {f"objects/{name}": content for name, content in objects(redactor, _manifests(where.manifests)).items()}
+    parts |= {f"objects/{name}": content for name, content in objects(redactor, iter(manifests)).items()}
     return (status.get("node") if isinstance(status, dict) else "") or platform.node(), parts
 
 
@@ -99,17 +100,28 @@ def objects(redactor: Redactor, given: Iterator[dict[str, Any]]) -> dict[str, by
     return {name: encoded(redactor, rows) for name, rows in found.items()}
 
 
-def known_secrets(where: Where, status: object) -> list[str]:
-    """Passwords and tokens of this node, as far as they can be read here."""
-    found = [value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)]
+def known_secrets(where: Where, documents: list[Any]) -> list[str]:
+    """Passwords and tokens of this node, as far as they can be read here: documents have them, or name their files."""
+    # a short value of a variable that is called like a secret is rather a word
+    found = [value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name) and len(value) > 5]
     conf = ""
     with suppress(OSError):
         conf = (where.bird_dir / "bird.conf").read_text()
     found += [match.replace('\\"', '"') for match in _PASSWORD_LINE.findall(conf)]
-    for path in (TOKEN, *map(Path, _password_files(status))):
+    secrets = (each for each in documents if isinstance(each, dict) and each.get("kind") == "Secret")
+    found += [value for secret in secrets for value in _values(secret)]
+    for path in (TOKEN, *map(Path, _password_files(documents))):
         with suppress(OSError, ValueError):
             found.append(path.read_text())
     return found
+
+
+def _values(secret: Mapping[str, Any]) -> Iterator[str]:
+    for value in (secret.get("stringData") or {}).values():
+        yield str(value)
+    for value in (secret.get("data") or {}).values():
+        with suppress(ValueError):
+            yield base64.b64decode(str(value)).decode()
 
 
 def _password_files(value: object) -> Iterator[str]:
@@ -193,8 +205,10 @@ def _versions() -> str:
 def _manifests(directory: Path | None) -> Iterator[dict[str, Any]]:
     if directory is None:
         return
-    for path in sorted(p for p in directory.iterdir() if is_manifest(p.name)):
-        with suppress(OSError, yaml.YAMLError, RecursionError):
+    for path in sorted(directory.glob("*")):  # none if there is no such directory
+        with suppress(OSError, ValueError, yaml.YAMLError, RecursionError):
+            if not is_manifest(path.name):
+                continue
             for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader):
                 if isinstance(document, dict):
                     items = document.get("items") if document.get("kind") == "List" else [document]
