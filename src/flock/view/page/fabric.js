@@ -1,7 +1,7 @@
 // The fabric as a picture: routers above, their nodes below, a line per router along each row of nodes and a drop per
 // session.  Nodes that have the same routers stand together; hundreds of them are drawn smaller, not differently.
 import { Component, h } from "./lib/preact.js";
-import { isMarked } from "./cursor.js";
+import { isMarked, marked } from "./cursor.js";
 import { fabric, isCut, matching, routerOf, sessionState } from "./derived.js";
 import { sinceWhen } from "./head.js";
 import { model, now } from "./model.js";
@@ -11,6 +11,7 @@ import { age, icon, many, mark, state, STATES } from "./words.js";
 const CROWD = 40; // nodes from which on tiles are small
 const LANE = 9; // px between the lines of two routers
 const GUTTER = 8;
+const FIRST = 72;
 const OLD = 8; // seconds from which on the age of a status is shown
 
 export function Fabric({ given }) {
@@ -76,7 +77,10 @@ class Spine extends Component {
 }
 
 class Rack extends Component {
+  state = { first: FIRST }; // as many tiles as are seen at once; the others follow frame by frame
+
   componentDidMount() {
+    this.more();
     this.watch = new ResizeObserver(() => this.wire());
     this.watch.observe(this.box);
     this.wire();
@@ -90,6 +94,12 @@ class Rack extends Component {
 
   componentWillUnmount() {
     this.watch.disconnect();
+    cancelAnimationFrame(this.frame);
+  }
+
+  more() {
+    if (this.state.first >= this.props.group.nodes.length) return;
+    this.frame = requestAnimationFrame(() => this.setState(({ first }) => ({ first: first + FIRST }), () => this.more()));
   }
 
   // From each router down to its trunk at the left, and the trunks down to the last row: only the layout knows where.
@@ -128,7 +138,7 @@ class Rack extends Component {
       h(
         "ul",
         { class: "nodes", ref: (list) => (this.list = list), style: { paddingLeft: `${lanes * GUTTER + 6}px` }, onKeyDown: (event) => this.move(event) },
-        shown.map((tile) => h(Tile, { key: tile.node.name, tile, routers: group.routers })),
+        shown.slice(0, this.state.first).map((tile) => h(Tile, { key: tile.node.name, tile, routers: group.routers, stamp: stamp(tile) })),
         group.routers.map((name, at) => h("li", { class: "trunk", "aria-hidden": "true", key: `trunk ${name}`, style: { left: `${trunk(at)}px`, height: `calc(var(--depth) + ${lane(at)}px)` } })).filter(() => shown.length > 1),
       ),
       shown.length ? null : h("p", { class: "empty" }, ill && !query ? "all nodes here are well" : "no node here is like that"),
@@ -155,32 +165,45 @@ function Router({ name }) {
   );
 }
 
-function Tile({ tile: { node, sessions, state: kind }, routers }) {
-  const sessionWith = (router) => sessions.find((s) => s.peer === router);
-  const height = routers.length ? lane(routers.length - 1) + 12 : 4;
-  const at = (place) => `${((place + 0.5) / routers.length) * 100}%`;
-  const status = node.status;
-  return h(
-    "li",
-    { class: `tile ${isMarked(`node ${node.name}`) ? "marked" : ""}` },
-    h(
-      "svg",
-      { class: "lanes", height, "aria-hidden": "true" },
-      routers.map((router, place) => [
-        h("line", { class: "lane", x1: trunk(place) - routers.length * GUTTER - 6, x2: "100%", y1: lane(place), y2: lane(place) }),
-        h("line", { class: `drop ${sessionWith(router) ? sessionState(sessionWith(router), model.cut) : "none"}`, x1: at(place), x2: at(place), y1: lane(place), y2: height }),
-      ]),
-    ),
-    h("div", { class: "ports" }, routers.map((router) => h(Port, { key: router, node, session: sessionWith(router) }))),
-    h(
-      "button",
-      { type: "button", class: `node ${kind.replace(" ", "-")} ${isSelected("node", node.name)}`, onClick: () => select("node", node.name) },
-      h("strong", null, node.name, mark(isMarked(`node ${node.name}`))),
-      state(kind),
-      h("span", { class: "quiet facts" }, node.reached ? `${many(status?.pods?.committed ?? 0, "pod")}${old(node)}` : sinceWhen(node)),
-      reason(node, kind) ? h("span", { class: "why" }, reason(node, kind)) : null,
-    ),
-  );
+// What a tile shows besides its node's own state; the same again is not drawn again.
+function stamp({ node, sessions, state: kind }) {
+  const marks = marked() ? sessions.map((s) => isMarked(`session ${node.name} ${s.peer}`)).concat(isMarked(`node ${node.name}`)) : "";
+  const chosen = selected()[1] === node.name ? selected().join() : "";
+  return [kind, sessions.map((s) => sessionState(s, model.cut) + s.state + s.bfd), marks, chosen, node.reached ? old(node) : sinceWhen(node)].join();
+}
+
+class Tile extends Component {
+  shouldComponentUpdate(next) {
+    return next.tile.node !== this.props.tile.node || next.stamp !== this.props.stamp;
+  }
+
+  render({ tile: { node, sessions, state: kind }, routers }) {
+    const sessionWith = (router) => sessions.find((s) => s.peer === router);
+    const height = routers.length ? lane(routers.length - 1) + 12 : 4;
+    const at = (place) => `${((place + 0.5) / routers.length) * 100}%`;
+    const status = node.status;
+    return h(
+      "li",
+      { class: `tile ${isMarked(`node ${node.name}`) ? "marked" : ""}` },
+      h(
+        "svg",
+        { class: "lanes", height, "aria-hidden": "true" },
+        routers.map((router, place) => [
+          h("line", { class: "lane", x1: trunk(place) - routers.length * GUTTER - 6, x2: "100%", y1: lane(place), y2: lane(place) }),
+          h("line", { class: `drop ${sessionWith(router) ? sessionState(sessionWith(router), model.cut) : "none"}`, x1: at(place), x2: at(place), y1: lane(place), y2: height }),
+        ]),
+      ),
+      h("div", { class: "ports" }, routers.map((router) => h(Port, { key: router, node, session: sessionWith(router) }))),
+      h(
+        "button",
+        { type: "button", class: `node ${kind.replace(" ", "-")} ${isSelected("node", node.name)}`, onClick: () => select("node", node.name) },
+        h("strong", null, node.name, mark(isMarked(`node ${node.name}`))),
+        state(kind),
+        h("span", { class: "quiet facts" }, node.reached ? `${many(status?.pods?.committed ?? 0, "pod")}${old(node)}` : sinceWhen(node)),
+        reason(node, kind) ? h("span", { class: "why" }, reason(node, kind)) : null,
+      ),
+    );
+  }
 }
 
 // Of a large cluster not all nodes are followed at a time: how old is what is shown?
