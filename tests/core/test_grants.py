@@ -159,3 +159,13 @@ def test_some_addresses_nobody_gets_whatever_is_allowed(address: str, reason: st
 )
 def test_the_narrower_of_aggregate_and_lan_decides(forbidden: str, refused: bool) -> None:
     assert bool(asked(config(), "192.0.2.7", {}, forbidden=[ip_network(forbidden)]).refusal) is refused
+
+
+def test_what_is_granted_to_services_inside_a_cidr_is_no_pods_to_name_unless_it_is_granted_to_pods_too() -> None:
+    services = {"allowed": [{"prefixes": ["192.0.2.8/29"]}]}
+    alone, both = config(services=services), config(services=services, anycast=[{"prefixes": ["192.0.2.8/29"]}])
+    assert asked(alone, "192.0.2.9", {}).refusal == "192.0.2.9 is for Services, by an entry of spec.services.allowed"
+    assert not asked(alone, "192.0.2.17", {}).refusal and not asked(both, "192.0.2.9", {}).refusal
+    assert ip_network("192.0.2.8/29") in set_aside(alone)
+    around = config(services={"allowed": [{"prefixes": ["192.0.2.0/24"]}]})
+    assert not asked(around, "192.0.2.9", {}).refusal and ip_network("192.0.2.0/24") not in set_aside(around)
