@@ -104,7 +104,7 @@ class Following:
             row = msgspec.json.decode(data, type=dict)
             self.last = number or self.last
             self._picture.happened(self.name, int(number) if number.isdecimal() else 0, row)
-            if row.get("kind") != "Dropped":
+            if row.get("kind") not in ("Dropped", "WouldDrop"):
                 self._stirred.set()
 
     async def _status(self) -> bytes:

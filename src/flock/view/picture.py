@@ -132,7 +132,7 @@ class Picture:
     def happened(self, name: str, number: int, row: dict[str, Any]) -> None:
         entry = msgspec.json.encode({**row, "node": name, "number": number})
         self._history.happened(row.get("kind"), row.get("time"))
-        key = (name, row.get("kind") == "Dropped")
+        key = (name, row.get("kind") in ("Dropped", "WouldDrop"))
         self._size += self._happened.setdefault(key, _Happenings()).add(entry)
         if self._size > KEPT_BYTES:
             self._size -= max(self._happened.values(), key=lambda one: one.size).thin()

@@ -111,6 +111,7 @@ def test_a_port_name_means_each_protocol_it_is_declared_for() -> None:
         {"to": [ANYBODY, {"domainNames": ["example.com"]}]},
         {"to": [{}]},
         {"to": [ANYBODY], "protocols": [{"quic": {}}]},
+        {"to": [ANYBODY], "ports": [{"portNumber": {"protocol": "TCP", "port": 80}}]},
     ],
 )
 def test_a_rule_with_what_we_do_not_know_fails_closed_and_the_rest_stays(action: str, unknown: Any) -> None:

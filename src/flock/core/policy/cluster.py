@@ -189,6 +189,10 @@ class _Reader(Reading):
         if not entries:
             raise self.wrong(f"{at}.{peers_field}", "must have at least one entry")
         try:
+            if more := [
+                str(f) for f in rule if f not in ("action", "name", peers_field, "protocols") and rule[f] is not None
+            ]:
+                raise _UnknownError(f"{at}.{more[0]:.80}: the rule has what flock does not know")
             ports, named, any_port = self._protocols(rule, at)
             peers = self._peers(entries, direction, suspects=action == "Deny")
         except _UnknownError as unknown:
