@@ -91,6 +91,7 @@ def _allocation(number: int, pod: str) -> Allocation:
         state="pending",
         netns=f"/run/netns/{pod}",
         ifname="eth0",
+        mac=f"0a:00:00:00:00:{number:02x}",
         host_interface=f"flock{number:08x}",
         mtu=1500,
     )
