@@ -90,6 +90,7 @@ class Rack extends Component {
     const drawn = `${this.props.group.key}\n${this.list.childElementCount}`;
     if (drawn !== this.drawn) this.wire();
     this.drawn = drawn;
+    this.more();
   }
 
   componentWillUnmount() {
@@ -98,8 +99,11 @@ class Rack extends Component {
   }
 
   more() {
-    if (this.state.first >= this.props.group.nodes.length) return;
-    this.frame = requestAnimationFrame(() => this.setState(({ first }) => ({ first: first + FIRST }), () => this.more()));
+    if (this.frame || this.state.first >= this.props.group.nodes.length) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.setState(({ first }) => ({ first: first + FIRST }));
+    });
   }
 
   // From each router down to its trunk at the left, and the trunks down to the last row: only the layout knows where.
