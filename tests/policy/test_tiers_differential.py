@@ -55,7 +55,7 @@ def test_random_packets_are_judged_as_the_facts_say(worlds: int) -> None:
             now, happenings = change(random, now)
             for happening in happenings:
                 node.hear(happening, now)
-    assert cells // 10 < denied and decided > cells // 10 and cut > cells // 400
+    assert cells // 10 < denied and decided > cells // 10 and cut > cells // 1000
 
 
 def is_in_doubt(now: World, cell: Packet) -> bool:

@@ -84,9 +84,9 @@ class _Node:
 
 @contextlib.contextmanager
 def _trying(run_dir: Path, text: str) -> Iterator[_Node]:
-    before = ask(run_dir, "policy.audit", "")
+    """What is audited anyway has told things before."""
     with holding(run_dir, "policy.try", text) as line:
-        yield _Node(run_dir, line, before)
+        yield _Node(run_dir, line, ask(run_dir, "policy.audit", ""))
 
 
 def _watch(nodes: list[_Node], seconds: float | None) -> None:
