@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from viewing import watching
 
+from flock.edge.kubectl import Kubectl
 from flock.view import cluster as module
 from flock.view import turns
 from flock.view.cluster import AgentPod, ClusterSource
@@ -45,11 +46,23 @@ class Stand:
         (path / "kubectl").chmod(stat.S_IRWXU)
         self.has(["n1", "n2"])
 
-    def has(self, nodes: list[str], *, without_agent: tuple[str, ...] = ()) -> None:
+    def has(self, nodes: list[str], *, without_agent: tuple[str, ...] = (), dressed_up: tuple[str, ...] = ()) -> None:
         pods = [
-            {"metadata": {"name": f"agent-{node}", "namespace": "flock"}, "spec": {"nodeName": node}}
+            {
+                "metadata": {"name": f"agent-{node}", "namespace": "flock"},
+                "spec": {"nodeName": node, "hostNetwork": True},
+                "status": {},
+            }
             for node in nodes
             if node not in without_agent
+        ]
+        pods += [
+            {
+                "metadata": {"name": f"{node}-dressed-up", "namespace": "tenant", "creationTimestamp": "2040-01-01"},
+                "spec": {"nodeName": node},
+                "status": {"phase": "Running"},
+            }
+            for node in dressed_up
         ]
         (self.path / "pods.json").write_text(json.dumps({"items": pods}))
         (self.path / "nodes").write_text("".join(f"node/{node}\n" for node in nodes))
@@ -170,6 +183,20 @@ async def test_questions_are_asked_in_the_agents_pod(stand: Stand) -> None:
             await source.ask("dead", "check")
         with pytest.raises(CannotTell, match="no agent"):
             await source.ask("n7", "check")
+
+
+@looped
+async def test_a_tenants_pod_with_an_agents_labels_is_not_asked_for_the_node(stand: Stand) -> None:
+    stand.has(["n1", "n2"], without_agent=("n2",), dressed_up=("n1", "n2"))
+    source = stand.source()
+    async with await agent(stand), watching(source) as view:
+        await view.until(lambda v: "no agent" in v.node("n2")["problem"], "a node without an agent")
+        [asked] = json.loads(await source.ask("n1", "check"))
+        assert "--namespace=flock agent-n1 " in asked
+        with pytest.raises(CannotTell, match="no agent"):
+            await source.ask("n2", "check")
+    agents = Kubectl(kubeconfig=None, context="").agents()
+    assert {node: pod["metadata"]["name"] for node, pod in agents.items()} == {"n1": "agent-n1"}
 
 
 @looped

@@ -35,7 +35,7 @@ class Evidence:
         if not agents:
             raise FlockError("no agent of flock runs in this cluster")
         self._agents = {node: agents[node] for node in nodes or sorted(agents)}
-        self._birds = {pod["spec"].get("nodeName"): pod for pod in self._pods(f"--selector={BIRDS}")}
+        self._birds = self._kubectl.on_nodes(BIRDS)
         packing = ("flockctl", "bundle", "-o", "-", "--log", "/dev/stdin")
         self.commands = {
             node: self._kubectl.command(*in_agent(pod, *packing, stdin=True)) for node, pod in self._agents.items()
@@ -62,10 +62,6 @@ class Evidence:
                 yield from self._kubectl.get(kind, *options)
             except KubectlRefused as error:
                 notes.append(f"{kind}: {error.msg}\n")
-
-    def _pods(self, selector: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._kubectl.get("pods", "--all-namespaces", selector)
-        return found
 
     def _log(self, node: str) -> bytes:
         said = b""

@@ -56,10 +56,16 @@ class Kubectl:
         return found.get("items", found)
 
     def agents(self) -> dict[str, dict[str, Any]]:
-        """The agents' pods by node; of two on one node the one that stays."""
-        pods = self.get("pods", "--all-namespaces", f"--selector={AGENTS}")
+        """The agents' pods by node."""
+        return self.on_nodes(AGENTS)
+
+    def on_nodes(self, selector: str) -> dict[str, dict[str, Any]]:
+        """Pods of ours by node; of two on one node the one that stays.  Whoever may make pods may give them our labels:
+        only one in the node's own network can be ours."""
+        pods = self.get("pods", "--all-namespaces", f"--selector={selector}")
         pods.sort(key=lambda p: ("deletionTimestamp" not in p["metadata"], p["status"].get("phase") == "Running"))
-        return {pod["spec"]["nodeName"]: pod for pod in pods if pod["spec"].get("nodeName")}
+        ours = (pod for pod in pods if pod["spec"].get("hostNetwork"))
+        return {pod["spec"]["nodeName"]: pod for pod in ours if pod["spec"].get("nodeName")}
 
 
 def in_agent(pod: dict[str, Any], *command: str, stdin: bool = False) -> list[str]:

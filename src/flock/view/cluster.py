@@ -50,6 +50,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
+    host_network: bool = False
     containers: list[_Container] = []
 
 
@@ -142,9 +143,9 @@ class ClusterSource:
         with contextlib.suppress(KubectlFailed):  # may be forbidden; nodes with an agent are known anyway
             listed = await self._kubectl.output("get", "nodes", "--output=name")
             names = {name.partition("/")[2] for name in listed.decode().split()}
-        self._pods = {
-            pod.spec.node_name: pod for pod in sorted(pods, key=lambda pod: pod.preference) if pod.spec.node_name
-        }
+        # Whoever may make pods may give them an agent's labels: only one in the node's own network can be its agent.
+        ours = sorted((pod for pod in pods if pod.spec.host_network), key=lambda pod: pod.preference)
+        self._pods = {pod.spec.node_name: pod for pod in ours if pod.spec.node_name}
         names |= self._pods.keys()
         for name in self._turns.know(names):
             picture.gone(name)
