@@ -57,8 +57,10 @@ lint: build
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-cache | tail -n 2
 
+# Neither root nor a daemon: what is pure, and what pages say.
 check: lint
-	@.venv/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow" tests/core
+	@.venv/bin/pytest -n $$(nproc) --dist loadfile -m "not slow" tests/core tests/deploy/test_house.py tests/deploy/test_docs*.py \
+	  tests/deploy/test_names_in_pages.py --ignore-glob='tests/core/test_birdconf_[lf]*.py'
 
 # What is in which: docs/testing.md.
 test test-all: lint test-packages
