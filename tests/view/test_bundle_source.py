@@ -119,6 +119,19 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             assert refused(path), limit
 
 
+def test_nodes_that_are_only_named_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NODES", 2)
+    with pytest.raises(BadBundle, match="more than 2 nodes"):
+        BundleSource(archive(tmp_path / "bundle.tar.gz", {"bundle.json": FILES["bundle.json"]}))
+
+
+@looped
+async def test_a_time_that_is_none_keeps_nobody_from_looking(tmp_path: Path) -> None:
+    about = json.dumps({**ABOUT, "at": 1e300}).encode()
+    async with watching(BundleSource(archive(tmp_path / "bundle.tar.gz", {**FILES, "bundle.json": about}))) as view:
+        await view.until(lambda v: v.node("n1")["reached"], "n1")
+
+
 def test_a_header_that_claims_gigabytes_is_not_believed(tmp_path: Path) -> None:
     huge = member("n1/status.json", size=1 << 40).tobuf(tarfile.GNU_FORMAT)
     extended = member("x", size=1 << 33, type=tarfile.XHDTYPE).tobuf(tarfile.GNU_FORMAT)

@@ -20,6 +20,7 @@ class Agent:
 
     def __init__(self) -> None:
         self.status = {"node": "n1", "policies": 0}
+        self.raw = ""  # said in its place
         self.happened: list[tuple[int, str]] = [(7, "NodeReady")]
         self.known: list[str] = []  # Last-Event-ID of each reader
         self.places = 1
@@ -45,15 +46,18 @@ class Agent:
         await asyncio.sleep(0)
 
     async def say(self, kind: str, number: int | None = None) -> None:
+        await self.send(event(number, kind))
+
+    async def send(self, text: bytes) -> None:
         for writer in self._writers:
-            writer.write(event(number, kind))
+            writer.write(text)
             await writer.drain()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         if "/status.json" in head:
             self.looks += 1
-            writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(self.status, indent=2).encode())
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + (self.raw or json.dumps(self.status, indent=2)).encode())
             writer.close()
         elif len(self._writers) >= self.places:
             writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
@@ -91,6 +95,20 @@ async def test_something_that_happens_makes_the_status_be_read_again(monkeypatch
         await agent.say("PolicyRefused", 8)
         await view.until(lambda v: v.node("n1")["status"]["policies"] == 3, "the new status")
         assert [row["number"] for row in view.happened] == [7, 8]
+
+
+@looped
+async def test_what_nests_too_deep_or_counts_too_high_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Agent()
+    async with followed(monkeypatch, agent) as view:
+        deep = '{"a":' * 5000 + "1" + "}" * 5000
+        agent.raw = deep
+        await agent.send(f"data: {deep}\n\n".encode() + event(8, "NodeReady"))
+        await view.until(lambda v: "no status" in v.node("n1")["problem"], "what is wrong with it")
+        agent.raw = f'{{"node": "n1", "policies": 3, "sessions": [{{"imported": {"9" * 400}}}]}}'
+        await agent.send(event(9, "NodeReady"))
+        await view.until(lambda v: v.node("n1")["status"]["policies"] == 3, "the new status")
+        assert [row["number"] for row in view.happened] == [7, 8, 9]
 
 
 @looped

@@ -55,7 +55,24 @@ def test_times_that_are_none_count_for_nothing(time: object) -> None:
     assert [value for value in told["drops"] if value][-1] == 1
 
 
-@pytest.mark.parametrize("known", [None, [], {"sessions": "many"}, {"sessions": [{"imported": "x"}]}, {"latencies": 3}])
+@pytest.mark.parametrize("at", [-1.0, math.nan, 4e9, 1e300])
+def test_a_status_of_a_time_that_is_none_counts_for_nothing(at: float) -> None:
+    history = History()
+    history.told("n1", status(7), at=at)
+    assert history.of_an_hour()["prefixes"] == [None]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        None,
+        [],
+        {"sessions": "many"},
+        {"sessions": [{"imported": "x"}]},
+        {"sessions": [{"imported": 10**400}]},
+        {"latencies": 3},
+    ],
+)
 def test_a_status_that_says_something_else_counts_for_nothing(known: object) -> None:
     history = History()
     history.told("n1", known, at=5)

@@ -111,7 +111,8 @@ class BundleSource:
                 else:
                     about = {"status.json": self._status, "check.json": self._checks}.get(name["what"], self._happened)
                     about[name["node"]] = content
-                if max(map(len, (self._status, self._happened, self._checks, self._routers))) > NODES:
+                named = self._about.nodes if self._about else ()
+                if max(map(len, (named, self._status, self._happened, self._checks, self._routers))) > NODES:
                     raise BadBundle(f"more than {NODES} nodes")
 
 

@@ -59,7 +59,7 @@ class Following:
                 self.name = said or UNKNOWN
             self._picture.status(self.name, status, at=time.time(), problem=self._deaf)
             return True
-        except (FlockError, ValueError, msgspec.MsgspecError) as error:
+        except (FlockError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             self.name = self.name or UNKNOWN
             self._picture.lost(self.name, getattr(error, "msg", "") or f"its answer is no status: {error}")
             return False
@@ -100,7 +100,7 @@ class Following:
                     number = ""  # not every event has one
 
     def _take(self, number: str, data: str) -> None:
-        with contextlib.suppress(msgspec.MsgspecError):
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
             row = msgspec.json.decode(data, type=dict)
             self.last = number or self.last
             self._picture.happened(self.name, int(number) if number.isdecimal() else 0, row)

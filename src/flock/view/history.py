@@ -51,7 +51,7 @@ class History:
 
     def __init__(self) -> None:
         self._rates = {name: _Seconds() for name in ("drops", "adds", "p50", "prefixes")}
-        self._told: dict[str, tuple[int, float | None]] = {}  # node -> prefixes, p50
+        self._told: dict[str, tuple[float, float | None]] = {}  # node -> prefixes, p50
 
     def happened(self, kind: object, time: object) -> None:
         rate = {"Dropped": "drops", "Attached": "adds"}.get(str(kind))
@@ -59,12 +59,15 @@ class History:
             self._rates[rate].add(int(time))
 
     def told(self, node: str, status: Any, *, at: float) -> None:
+        """What makes no sense, whoever claims it, is left out."""
         try:
             known = msgspec.convert(status, _Status)
-        except msgspec.ValidationError:
+            prefixes = float(sum(session.imported + session.exported for session in known.sessions))
+        except (msgspec.ValidationError, OverflowError):
+            return
+        if not 0 <= at < _LATEST:
             return
         adds = known.latencies.get("ADD", _Latency())
-        prefixes = sum(session.imported + session.exported for session in known.sessions)
         self._told[node] = prefixes, adds.p50 if adds.count else None
         self._rates["prefixes"].set(int(at), sum(prefixes for prefixes, _ in self._told.values()))
         if p50s := sorted(p50 for _, p50 in self._told.values() if p50 is not None):
