@@ -12,6 +12,8 @@ from pathlib import Path
 
 from images import archive, cache, fingerprint
 
+from flock import __version__
+
 CHECKOUT = Path(__file__).parents[1]
 DOCKERFILE = CHECKOUT / "deploy" / "Dockerfile"
 IMAGE = "localhost/flock"  # as the manifests say
@@ -21,7 +23,7 @@ SUITE = "bookworm"
 _SLIM = [f"path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "info", "locale", "groff", "lintian")]
 
 
-def flock(version: str = "0.1.0") -> tuple[str, Path]:
+def flock(version: str = __version__) -> tuple[str, Path]:
     """The name and archive of the image.  Two versions differ in nothing but the name: enough for an upgrade."""
     tag = f"{IMAGE}:{version}"
     context = {

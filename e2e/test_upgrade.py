@@ -15,6 +15,8 @@ from places import eventually
 from traffic import held_connections
 from workloads import ECHO_PORT, deployment
 
+from flock import __version__
+
 REPLICAS = 30
 CHURNING = 4
 AGENT = "daemonset/flock-agent"
@@ -28,20 +30,21 @@ echo $!
 """
 
 pytestmark = pytest.mark.timeout(500)
+ANOTHER = f"{__version__}.1"
 
 
 def test_upgrade_and_downgrade_lose_no_connection_and_fail_no_add(cluster: Cluster) -> None:
-    _, archive = image.flock(version="0.1.1")
+    _, archive = image.flock(version=ANOTHER)
     cluster.import_image(archive)
     with cluster.running(deployment("talk", replicas=REPLICAS)) as pods:
         talking = start_talking(cluster, pods)
         with held_connections(cluster, [a for pod in pods for a in addresses(pod)], ECHO_PORT) as fates:
             speakers = birds(cluster)
-            roll(cluster, "0.1.1")
+            roll(cluster, ANOTHER)
             assert birds(cluster) == speakers
             cluster.plane.kubectl("delete", "pod", "--namespace", NAMESPACE, "--wait=false", speakers["n2"])
             cluster.plane.kubectl("patch", AGENT, "--namespace", NAMESPACE, "--patch", ALL_AT_ONCE)
-            roll(cluster, "0.1.0")
+            roll(cluster, __version__)
             eventually(lambda: "n2" in birds(cluster), what="the new BIRD")
             eventually(lambda: all_established(cluster, "n2"), what="its sessions")
             assert birds(cluster) == {**speakers, "n2": birds(cluster)["n2"]} != speakers
