@@ -2,7 +2,7 @@
 
 import pytest
 
-from flock.core.gate import EAGER, EAGER_FOR, PERIOD, Gate
+from flock.core.gate import EAGER, EAGER_FOR, EAGERLY, PERIOD, Gate
 
 
 def after(*answers: int | None, adopted: bool = False) -> Gate:
@@ -46,3 +46,10 @@ def test_it_is_asked_eagerly_until_it_agrees_ten_seconds_long_and_else_every_fiv
     assert after(503).pause(100.0) == after(None).pause(109.9) == after(200, None).pause(100.1) == EAGER
     assert after(503).pause(100.0 + EAGER_FOR) == after(200).pause(100.0) == PERIOD
     assert 0.01 <= EAGER <= 0.05 and EAGER_FOR == 10 and PERIOD == 5
+
+
+@pytest.mark.parametrize("awaited", [EAGERLY, 10, 40, 200, 1000])
+def test_however_many_are_waited_for_all_together_are_asked_as_often_as_a_few(awaited: int) -> None:
+    pause = after(503).pause(100.0, awaited=awaited)
+    assert awaited / pause <= max(EAGERLY / EAGER, awaited / PERIOD) * 1.001
+    assert after(200).pause(100.0, awaited=awaited) == PERIOD

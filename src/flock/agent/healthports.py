@@ -71,8 +71,10 @@ class HealthPorts:
             before, port.gate = port.gate, port.gate.heard(answer)
             if before.open != port.gate.open:
                 self.on_verdict(service)
+            now = time.monotonic()
+            awaited = sum(other.gate.is_awaited(now) for other in self._ports.values())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(port.gate.pause(time.monotonic())):
+                async with asyncio.timeout(port.gate.pause(now, awaited=awaited)):
                     await port.news.wait()
 
     @property

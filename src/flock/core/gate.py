@@ -11,6 +11,9 @@ import msgspec
 OK = 200
 MISSES = 2
 EAGER, EAGER_FOR, PERIOD = 0.02, 10.0, 5.0  # seconds: while it is waited for, for so long, and else
+# Asked as eagerly as that at a time; of more, each less often.  An answer takes up to a millisecond of the agent's
+# time, and who makes Services may change them, and their endpoints, all the time.
+EAGERLY = 2
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +41,11 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
         """Of endpoints: it is waited for again."""
         return msgspec.structs.replace(self, changed=now)
 
-    def pause(self, now: float) -> float:
-        """Until it is asked again."""
+    def is_awaited(self, now: float) -> bool:
+        """Does it differ from what endpoints, which changed lately, promise?"""
         agrees = self.open and not self.misses
-        return PERIOD if agrees or now >= self.changed + EAGER_FOR else EAGER
+        return not agrees and now < self.changed + EAGER_FOR
+
+    def pause(self, now: float, *, awaited: int = 1) -> float:
+        """Until it is asked again.  `awaited`: how many are, this one among them."""
+        return min(EAGER * max(1.0, awaited / EAGERLY), PERIOD) if self.is_awaited(now) else PERIOD

@@ -33,7 +33,7 @@ async def _ask(address: str, port: int) -> int | None:
                 line = await reader.readline()
             finally:
                 writer.transport.abort()
-    except (OSError, TimeoutError):
+    except (OSError, OverflowError, TimeoutError):  # there is no port 70000, whatever a manifest says
         return None
     except ValueError:
         return 0
