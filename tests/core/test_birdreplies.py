@@ -2,7 +2,7 @@
 
 import pytest
 
-from flock.core.birdreplies import Carried, Reply, Session, bfd_states, sessions
+from flock.core.birdreplies import Carried, Reply, Session, bfd_states, sessions, unknown_bird
 
 
 def told(since: str, *, state: str = "up", shown: str = "Established", before: list[Session] | None = None) -> Session:
@@ -60,3 +60,14 @@ def test_prefixes_are_counted_by_family_and_in_all() -> None:
     (session,) = sessions(Reply(((1002, "peer_r1 BGP --- up 20:32:58.661 Established"), (1006, channels))))
     assert session.families == {"ipv6": Carried(2, 3), "ipv4": Carried(5, 7)}
     assert (session.imported, session.exported) == (7, 10)
+
+
+@pytest.mark.parametrize("version", ["2.0.12", "2.17.5", "2.20.0", "v2.15.1"])
+def test_every_bird_2_is_known(version: str) -> None:
+    assert unknown_bird(Reply(((1, f"BIRD {version} ready."),))) == ""
+
+
+def test_a_later_bird_is_named_with_what_to_do() -> None:
+    assert unknown_bird(Reply(((1, "BIRD 3.1.7 ready."),))) == (
+        "it is BIRD 3.1.7, and flock knows BIRD 2 alone (apt install bird2)"
+    )

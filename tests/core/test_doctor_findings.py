@@ -51,6 +51,7 @@ def test_a_host_that_is_well_has_nothing() -> None:
         ({"newest_record": EPOCH + 5000}, "clock", "4000 s behind", "time daemon"),
         ({"versions": {"kernel": "5.10.0"}}, "versions", "kernel 5.10.0 is older than 5.13", "upgrade"),
         ({"versions": {"nft": None}}, "versions", "there is no nft", "nftables"),
+        ({"versions": {"bird": "3.1.7"}}, "versions", "bird is 3.1.7", "apt install bird2"),
         ({"versions": {"bird": "2.0.7"}}, "versions", "bird 2.0.7 is older than 2.0.8", "upgrade"),
     ],
 )

@@ -88,7 +88,8 @@ def test_a_file_bird_would_refuse_is_never_put_in_place_and_the_reason_is_seen(p
 class UnwillingBird:
     """A control socket that answers `configure` with BIRD's own words for a file it does not take."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, version: str = "2.0.12") -> None:
+        self._version, self.heard = version, list[str]()
         self._listener = socket.socket(socket.AF_UNIX)
         path.unlink(missing_ok=True)
         self._listener.bind(str(path))
@@ -101,9 +102,10 @@ class UnwillingBird:
             while True:
                 connection, _ = self._listener.accept()
                 with connection, connection.makefile("rw") as talk:
-                    talk.write("0001 BIRD 2.0.12 ready.\n")
+                    talk.write(f"0001 BIRD {self._version} ready.\n")
                     talk.flush()
                     for line in talk:
+                        self.heard.append(line)
                         refusal = "0002-Reading configuration from bird.conf\n8002 bird.conf:6:6 unexpected beast\n"
                         talk.write(refusal if line.startswith("configure") else "0013 Daemon is up and running\n")
                         talk.flush()
@@ -122,6 +124,17 @@ def test_a_bird_that_refuses_to_reconfigure_is_told_of(make_lab: MakeLab) -> Non
         assert status(lab, "n1")["ready"]
     finally:
         unwilling.close()
+
+
+def test_bird_3_is_refused_by_name_and_told_nothing(make_lab: MakeLab) -> None:
+    lab = make_lab(nodes=1, routers=1)
+    lab.node("n1").host.stop(BIRD)
+    later = UnwillingBird(lab.node("n1").run_dir / "bird.ctl", version="3.1.7")
+    try:
+        eventually(lambda: degraded(lab, "n1"), lambda text: "it is BIRD 3.1.7, and flock knows BIRD 2 alone" in text)
+        assert status(lab, "n1")["ready"] and later.heard == []
+    finally:
+        later.close()
 
 
 def test_without_bird_pods_are_attached_and_what_is_announced_waits_for_it(lab: Lab) -> None:

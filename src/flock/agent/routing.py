@@ -24,7 +24,7 @@ from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_conf
-from flock.core.birdreplies import Session, bfd_states, protocol_names, sessions
+from flock.core.birdreplies import Session, bfd_states, protocol_names, sessions, unknown_bird
 from flock.core.errors import FlockError
 from flock.core.fabrichealth import fabric_complaints
 from flock.core.happenings import BfdDown, BfdUp, BirdGone, BirdThere, SessionDown, SessionUp
@@ -169,7 +169,7 @@ class Routing(Reconciler):
     async def _keep_connected(self) -> None:
         while True:
             try:
-                bird = self._bird = await BirdControl.connect(self._run_dir / room.SOCKET)
+                bird = self._bird = await self._connect()
             except BirdError as error:
                 self.bird_problem = error.msg
                 room.follow(self._run_dir)
@@ -185,6 +185,14 @@ class Routing(Reconciler):
             self._see([row | {"up": False, "state": "BIRD went away", "bfd": ""} for row in self.last_seen])
             self.bird_problem, self.import_problem = "BIRD went away", ""
             self._happened.note(BirdGone())
+
+    async def _connect(self) -> BirdControl:
+        """BirdError if nobody answers, or a BIRD that is not to be told anything."""
+        bird = await BirdControl.connect(self._run_dir / room.SOCKET)
+        if unknown := unknown_bird(bird.greeting):
+            bird.close()
+            raise BirdError(f"BIRD is refused: {unknown}")
+        return bird
 
     async def _take_in_again(self) -> None:
         """BIRD forgets what it passed over: ask the router again once there is room.  BirdError if BIRD is away."""

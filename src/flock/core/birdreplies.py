@@ -11,7 +11,10 @@ _CHANNEL = re.compile(r"\s*Channel (\S+)")
 _STATE = re.compile(r"\s+State:\s+(\S+)")
 _LIMIT = re.compile(r"Import limit:\s+(\d+) \[HIT\]")
 _BFD = re.compile(r"\s*([0-9a-fA-F:.]*[:.][0-9a-fA-F:.]+)\s+(\S+)\s+(\S+)")
+_GREETING = re.compile(r"BIRD v?(\d+)(\S*)")
 _ROUTES = re.compile(r"Routes:\s+(\d+) imported(?:, \d+ filtered)?, (\d+) exported")
+
+KNOWN_MAJOR = 2  # what a later one answers and does with the same file was not tried
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -27,6 +30,13 @@ class Reply(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         return "\n".join(text for _, text in self.lines)
+
+
+def unknown_bird(greeting: Reply) -> str:
+    """Why the BIRD that greets so is not to be told anything; empty for one that flock knows."""
+    if (found := _GREETING.search(greeting.text)) and int(found[1]) > KNOWN_MAJOR:
+        return f"it is BIRD {found[1]}{found[2]}, and flock knows BIRD {KNOWN_MAJOR} alone (apt install bird2)"
+    return ""
 
 
 class Carried(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from flock.core.birdreplies import KNOWN_MAJOR
 from flock.core.conflist import CHAINED, VERSION
 from flock.core.foreignrules import Obstacle
 
@@ -209,3 +210,6 @@ def _versions(facts: Facts) -> Iterator[Finding]:
         number = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
         if number and number < least:
             yield _found("versions", f"{name} {version} is older than {wanted}", NEEDS[name], f"upgrade {name}")
+        if name == "bird" and number > (KNOWN_MAJOR + 1,):
+            why = f"flock knows BIRD {KNOWN_MAJOR} and tells a later one nothing"
+            yield _found("versions", f"bird is {version}", why, "apt install bird2")

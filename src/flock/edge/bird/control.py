@@ -25,6 +25,7 @@ class BirdControl(asyncio.Protocol):
     def __init__(self) -> None:
         self.on_log: Callable[[], None] = lambda: None
         self.lost = asyncio.Event()
+        self.greeting = Reply(())
         self._turn = asyncio.Lock()
         self._buffer = b""
         self._lines: list[tuple[int, str]] = []
@@ -36,7 +37,7 @@ class BirdControl(asyncio.Protocol):
         try:
             async with asyncio.timeout(TIMEOUT):
                 _, control = await loop.create_unix_connection(BirdControl, str(path))
-                await control._answer
+                control.greeting = await control._answer
                 return control
         except (OSError, TimeoutError, ValueError) as error:
             raise BirdError(f"BIRD does not answer at {path}: {_reason(error)}") from None
