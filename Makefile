@@ -6,12 +6,13 @@ PYTHON := .venv/bin/python
 # More than half of what tests do is waiting.
 WORKERS := $(shell expr $$(nproc) + 2)
 PACKAGES := python3 python3-venv gcc musl-tools iproute2 iputils-ping nftables bird2
-TEST_PACKAGES := containerd runc containernetworking-plugins iptables frr gobgpd openbgpd conntrack chromium prometheus
+CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+TEST_PACKAGES := $(CROSS_PACKAGES) qemu-user-static git containerd runc containernetworking-plugins iptables frr gobgpd openbgpd conntrack chromium prometheus
 E2E_PACKAGES := etcd-server curl openssl busybox-static buildah mmdebstrap golang-1.19-go \
   golang-github-modern-go-reflect2-dev dpkg-dev rsync make
 E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)
 
-.PHONY: help build demo check test test-all e2e bench lint screenshots deb clean
+.PHONY: help build demo check test test-all e2e bench lint screenshots deb release clean
 help:
 	@echo "make demo      a BGP fabric with pods and anycast on this machine, end to end; VIEW=1: with its page"
 	@echo "make check     lint, types and the tests of what is pure: under a minute"
@@ -21,6 +22,7 @@ help:
 	@echo "make bench     benchmarks: prints a table, writes bench/results.json"
 	@echo "make screenshots  the README's pictures of the page, made of a lab"
 	@echo "make deb     a Debian package for hosts without Kubernetes, into dist/"
+	@echo "make release   all that a release consists of, reproducibly, into dist/: docs/releasing.md"
 	@echo "make build     the CNI executable build/flock and the virtual environment .venv"
 
 build: .venv/ready build/flock
@@ -34,14 +36,24 @@ build/flock: $(wildcard cni/*.[ch]) | packages
 	@mkdir -p build
 	@musl-gcc $(CFLAGS) -o $@ cni/flock.c
 
-.venv/ready: pyproject.toml | packages
+# Debian has no musl to compile with for another machine: glibc, static as well.
+build/flock-arm64: $(wildcard cni/*.[ch]) | cross-packages
+	@echo "building the CNI executable: $@"
+	@mkdir -p build
+	@aarch64-linux-gnu-gcc $(CFLAGS) -o $@ cni/flock.c
+
+.venv/ready: pyproject.toml requirements/dev.txt | packages
 	@echo "installing Python packages into .venv"
 	@/usr/bin/python3 -m venv .venv
-	@$(PYTHON) -m pip install -q --disable-pip-version-check -e '.[dev]' 2>&1 | { grep -v '^WARNING' || true; }
+	@for what in "--require-hashes -r requirements/dev.txt" "--no-deps --no-build-isolation -e ."; do \
+	  $(PYTHON) -m pip install -q --disable-pip-version-check $$what 2>&1 | { grep -v '^WARNING' || true; } || exit 1; \
+	done
 	@touch $@
 
 # System packages: only what is missing, and only as root.
-.PHONY: packages test-packages e2e-packages
+.PHONY: packages test-packages e2e-packages cross-packages release-packages
+cross-packages release-packages:
+	@scripts/packages $(CROSS_PACKAGES) $(if $(filter release-%,$@),buildah mmdebstrap git)
 packages test-packages e2e-packages:
 	@scripts/packages $(PACKAGES) $(if $(filter-out packages,$@),$(TEST_PACKAGES)) \
 	  $(if $(filter e2e-packages,$@),$(E2E_PACKAGES))
@@ -86,6 +98,10 @@ screenshots: build test-packages
 
 deb: build
 	@.venv/bin/python scripts/deb.py
+
+release: build build/flock-arm64 release-packages
+	@scripts/need-root "the image's Debian is unpacked and run in"
+	@$(PYTHON) scripts/release.py
 
 clean:
 	rm -rf build .venv bench/results.json

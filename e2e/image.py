@@ -4,6 +4,7 @@
 the Dockerfile's argument.  Base, wheels and image are kept in the cache, each under a name made of its ingredients.
 """
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -23,15 +24,19 @@ SUITE = "bookworm"
 _SLIM = [f"path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "info", "locale", "groff", "lintian")]
 
 
-def flock(version: str = __version__) -> tuple[str, Path]:
-    """The name and archive of the image.  Two versions differ in nothing but the name: enough for an upgrade."""
+def flock(version: str = __version__, *, timestamp: int | None = None) -> tuple[str, Path]:
+    """The name and archive of the image.  Two versions differ in nothing but the name: enough for an upgrade.
+
+    With a `timestamp` as the time of everything in it, two builds of the same packages are equal.
+    """
     tag = f"{IMAGE}:{version}"
     context = {
         "flock": CHECKOUT / "build" / "flock",
         "unpack-wheels": CHECKOUT / "deploy" / "unpack-wheels",
         "wheels": wheels(),
     }
-    return tag, archive(f"flock-{version}", tag, dockerfile=DOCKERFILE, context=context, base=base())
+    name = f"flock-{version}" if timestamp is None else f"release-{version}"
+    return tag, archive(name, tag, dockerfile=DOCKERFILE, context=context, base=base(), timestamp=timestamp)
 
 
 def base() -> Path:
@@ -49,7 +54,9 @@ def base() -> Path:
 
 def wheels() -> Path:
     """A directory with flock's wheel and those of its dependencies."""
-    ingredients = [CHECKOUT / name for name in ("src/flock", "pyproject.toml", "README.md", "LICENSE")]
+    ingredients = [
+        CHECKOUT / name for name in ("src/flock", "pyproject.toml", "README.md", "LICENSE", "requirements/run.txt")
+    ]
     result = cache() / f"wheels-{fingerprint(ingredients)}"
     if not result.exists():
         for old in cache().glob("wheels-*"):
@@ -58,7 +65,9 @@ def wheels() -> Path:
             source, made = Path(work) / "source", Path(work) / "made"
             for ingredient in ingredients:  # a copy: setuptools leaves its traces where it builds
                 _copy(ingredient, source / ingredient.relative_to(CHECKOUT))
-            _quietly(sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--wheel-dir", made, source)
+            pip = [sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--wheel-dir", made]
+            _quietly(*pip, "--require-hashes", "-r", source / "requirements/run.txt")
+            _quietly(*pip, "--no-deps", "--no-build-isolation", source)
             made.rename(result)
     return result
 
@@ -79,4 +88,6 @@ def _copy(source: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(*flock())
+    parser = argparse.ArgumentParser(description="build the image; prints its name and archive")
+    parser.add_argument("--timestamp", type=int, help="the time of everything in it, in seconds since the epoch")
+    print(*flock(timestamp=parser.parse_args().timestamp))

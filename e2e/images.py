@@ -30,19 +30,35 @@ def toolbox() -> Path:
     return archive("toolbox", TOOLBOX, dockerfile=dockerfile, context={"busybox": busybox})
 
 
-def archive(name: str, tag: str, *, dockerfile: Path, context: Mapping[str, Path], base: Path | None = None) -> Path:
+def archive(
+    name: str,
+    tag: str,
+    *,
+    dockerfile: Path,
+    context: Mapping[str, Path],
+    base: Path | None = None,
+    timestamp: int | None = None,
+) -> Path:
     """Build `dockerfile` with the files and directories of `context`; `base` is a root file system, as a tar, that
-    the Dockerfile names by its argument BASE."""
+    the Dockerfile names by its argument BASE; `timestamp` the time of every file and of the image."""
     made_of = [dockerfile, *context.values(), *([base] if base else [])]
-    result = cache() / f"{name}-{fingerprint(made_of, tag)}.image.tar"
+    result = cache() / f"{name}-{fingerprint(made_of, tag, str(timestamp))}.image.tar"
     if not result.exists():
         for old in cache().glob(f"{name}-*.image.tar"):
             old.unlink()
-        _build(result, tag, dockerfile=dockerfile, context=context, base=base)
+        _build(result, tag, dockerfile=dockerfile, context=context, base=base, timestamp=timestamp)
     return result
 
 
-def _build(result: Path, tag: str, *, dockerfile: Path, context: Mapping[str, Path], base: Path | None) -> None:
+def _build(
+    result: Path,
+    tag: str,
+    *,
+    dockerfile: Path,
+    context: Mapping[str, Path],
+    base: Path | None,
+    timestamp: int | None,
+) -> None:
     """In a store of its own, which goes away: layers are not worth keeping for one image."""
     with tempfile.TemporaryDirectory(prefix="image.", dir=cache()) as work:
         store, tree = Path(work) / "store", Path(work) / "context"
@@ -50,12 +66,14 @@ def _build(result: Path, tag: str, *, dockerfile: Path, context: Mapping[str, Pa
             target = tree / name
             target.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+        when = [] if timestamp is None else ["--timestamp", str(timestamp)]
         arguments = []
         if base:
             container = _buildah(store, "from", "scratch")
             _buildah(store, "add", container, str(base), "/")
-            _buildah(store, "commit", container, "localhost/base")
+            _buildah(store, "commit", *when, container, "localhost/base")
             arguments = ["--build-arg", "BASE=localhost/base"]
+        arguments += when
         _buildah(store, "build", *arguments, "--pull-never", "--tag", tag, "--file", str(dockerfile), str(tree))
         # Docker's form of archive: its layers are not compressed, which saves seconds here and on every node.
         _buildah(store, "push", tag, f"docker-archive:{work}/image.tar:{tag}")

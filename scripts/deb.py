@@ -86,7 +86,9 @@ def _fill(stage: Path) -> None:
 
 def _python(directory: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile"]
-    subprocess.run([*pip, "--target", str(directory), str(ROOT)], check=True, capture_output=True, text=True)
+    for what in (["--require-hashes", "-r", "requirements/run.txt"], ["--no-deps", "--no-build-isolation", "."]):
+        command = [*pip, "--target", str(directory), *what]
+        subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     shutil.rmtree(directory / "bin", ignore_errors=True)
     for path in (*directory.glob("*.dist-info/RECORD"), *directory.glob("*.dist-info/direct_url.json")):
         path.unlink()

@@ -1,9 +1,9 @@
-"""Which files pip may install, by their hashes: `requirements/run.txt` for image and package, `dev.txt` for development.
+"""Which files pip may install, by their hashes: `requirements/run.txt` for image and package, `dev.txt` to develop.
 
     .venv/bin/python scripts/lock.py
 
-Resolves pyproject.toml's dependencies for each Python and machine that is supported and writes the hashes of all wheels.
-Nothing says which index they come from: a mirror serves as well.  Only a change of pyproject.toml calls for it.
+Resolves pyproject.toml's dependencies for each Python and machine that is supported and writes the hashes of all
+wheels.  Nothing says which index they come from: a mirror serves as well.  A change of pyproject.toml calls for it.
 """
 
 import json
