@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flock.core.doctor import diagnose
-from flock.edge.around import Surroundings, gather
+from flock.edge.around import Surroundings, gather, other_birds
 
 
 @pytest.fixture
@@ -22,15 +22,25 @@ def found(host: Path, about: str, **more: Path | None) -> list[str]:
     return [finding.finding for finding in diagnose(gather(at)) if finding.about == about and not finding.note]
 
 
-def process(host: Path, name: str) -> None:
-    (host / "proc" / "7").mkdir()
+def process(host: Path, name: str, *arguments: str) -> None:
+    (host / "proc" / "7").mkdir(exist_ok=True)
     (host / "proc" / "7" / "comm").write_text(f"{name[:15]}\n")
-    (host / "proc" / "7" / "cmdline").write_bytes(b"/lib/" + name.encode() + b"\0")
+    (host / "proc" / "7" / "cmdline").write_bytes("\0".join((f"/lib/{name}", *arguments, "")).encode())
 
 
 def write(host: Path, path: str, text: str) -> None:
     (host / path).parent.mkdir(parents=True, exist_ok=True)
     (host / path).write_text(text)
+
+
+def test_a_bird_that_only_checks_a_file_is_no_second_one(host: Path) -> None:
+    for task in ("7", "thread-self"):
+        (host / "proc" / task / "ns").mkdir(parents=True)
+        (host / "proc" / task / "ns" / "net").symlink_to("net:[1]")
+    process(host, "bird", "-p", "-c", "/etc/flock/bird/.bird.conf.new")
+    assert [*other_birds(host / "run", proc=host / "proc")] == []
+    process(host, "bird", "-u", "bird")
+    assert [*other_birds(host / "run", proc=host / "proc")] == ["/lib/bird -u bird (process 7)"]
 
 
 def test_networkd_is_to_leave_links_and_routes_alone(host: Path) -> None:

@@ -163,7 +163,7 @@ def decode_slice(raw: bytes) -> EndpointSlice:
 
 def decode_config(raw: bytes) -> Mapping[str, Any]:
     """A NodeConfig or a template, to be checked by whoever reads it; with its status, to see what was reported."""
-    found = decode(raw, _Object)
+    found = decode(shallow(raw), _Object)  # kept as it is, and read by what recurses
     annotations = own_annotations(found.metadata.annotations or {}) or None
     trimmed = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=annotations))
     kept: Mapping[str, Any] = msgspec.to_builtins(trimmed)
