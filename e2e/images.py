@@ -73,7 +73,7 @@ def _build(
             _buildah(store, "add", container, str(base), "/")
             _buildah(store, "commit", *when, container, "localhost/base")
             arguments = ["--build-arg", "BASE=localhost/base"]
-        arguments += when
+        arguments += when and [*when, "--build-arg", f"SOURCE_DATE_EPOCH={timestamp}"]
         _buildah(store, "build", *arguments, "--pull-never", "--tag", tag, "--file", str(dockerfile), str(tree))
         # Docker's form of archive: its layers are not compressed, which saves seconds here and on every node.
         _buildah(store, "push", tag, f"docker-archive:{work}/image.tar:{tag}")

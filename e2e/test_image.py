@@ -1,8 +1,12 @@
 """flock's image: everything its pods need is in it, and works on a root file system that nobody can write to."""
 
+import hashlib
+import shutil
+from pathlib import Path
 from typing import Any
 
 import image
+import pytest
 from cluster import Cluster
 from places import eventually
 
@@ -50,3 +54,15 @@ def test_its_programs_run_without_rights_and_without_a_network_of_their_own(bare
     said = plane.kubectl("logs", "trial", "--namespace=kube-system")
     for expected in ("flock-agent ", "flockctl", "BIRD ", "nftables ", '"supportedVersions"', "read-only"):
         assert expected in said
+
+
+def test_two_builds_with_one_time_are_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, digests = image.base(), set()
+    for place in (tmp_path / "one", tmp_path / "two"):
+        place.mkdir()
+        shutil.copy(base, place)
+        monkeypatch.setenv("FLOCK_E2E_CACHE", str(place))
+        _, archive = image.flock(timestamp=1_790_000_000)
+        digests.add(hashlib.sha256(archive.read_bytes()).hexdigest())
+        shutil.rmtree(place)
+    assert len(digests) == 1
