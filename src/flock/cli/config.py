@@ -67,8 +67,14 @@ def _found(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.kubeconfig:
         return asyncio.run(_from_api(arguments.kubeconfig, arguments.node))
     if not arguments.node:
-        return dict(ask(arguments.run_dir, "config"))
+        return _taken_up(arguments.run_dir)
     return _of_node(arguments.run_dir, arguments.node)
+
+
+def _taken_up(run_dir: Path) -> dict[str, Any]:
+    """The same as from afar: the agent says more of itself."""
+    answer = ask(run_dir, "config")
+    return {key: answer[key] for key in ("node", "problem", "spec", "origins")}
 
 
 def _of_node(run_dir: Path, node: str) -> dict[str, Any]:
@@ -79,7 +85,7 @@ def _of_node(run_dir: Path, node: str) -> dict[str, Any]:
     try:
         here = ask(run_dir, "status")["node"]
         if here == node:
-            return dict(ask(run_dir, "config"))
+            return _taken_up(run_dir)
     except AgentError as error:
         away, here = error, ""
     given = os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0]
