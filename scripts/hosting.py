@@ -57,6 +57,7 @@ ExecStartPre=-/usr/bin/ctr task kill --signal 9 web
 ExecStartPre=-/usr/bin/ctr task delete --force web
 ExecStartPre=-/usr/bin/ctr container delete web
 ExecStart=/usr/bin/ctr run --cni --cpu-shares 0 --snapshotter native {IMAGE} web /{ENTRYPOINT}
+ExecStop=-/usr/bin/ctr task kill --signal 9 web
 Restart=on-failure
 RestartSec=1
 [Install]
