@@ -14,14 +14,16 @@ SHORTEST = 4  # characters of a known secret that is looked for everywhere; a sh
 
 _WORDS = r"pass(?:word|wd|phrase)|secret|token|credentials?|private[_-]?key|api[_-]?key|access[_-]?key"
 _KEY = re.compile(rf"(?:.*[^a-zA-Z])?(?:{_WORDS})s?|.*(?:Password|Secret|Token|Key)|authorization", re.IGNORECASE)
+# Whoever may annotate a pod chooses what is looked through: each pattern takes time as long as the text is, not more.
 _INTRODUCED = re.compile(
-    rf"""((?:[\w.-]*(?:{_WORDS})|authorization)s?(?:\\*["'])?(?:\s*[:=]\s*|\s+(?=\\*["']))(?:(?:bearer|basic)\s+)?)"""
+    rf"""((?:(?<![\w.-])[\w.-]*(?:{_WORDS})|authorization)s?"""
+    r"""(?:\\*["'])?(?:\s*[:=]\s*|\s+(?=\\*["']))(?:(?:bearer|basic)\s+)?)"""
     r"""(?:(\\*["'])(?:.*?)\2|[^\s"',;}]+)""",
     re.IGNORECASE,
 )
 _FORMS = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"
+    r"|\beyJ[\w-]{5,500}\.[\w-]{5,}\.[\w-]*"
     r"|(?<=\bBearer )[\w.~+/=-]{8,}"
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)",
     re.DOTALL,
