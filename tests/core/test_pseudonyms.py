@@ -93,3 +93,8 @@ def test_interfaces_and_words_of_a_sentence_about_policies_stay() -> None:
     pseudonyms.learn({"name": "eth0", "policies": "shop/web allows nothing of it", "where": "watch of /api/v1/pods"})
     assert pseudonyms.text("dev eth0 allows nothing, watch of pods") == "dev eth0 allows nothing, watch of pods"
     assert "shop" not in pseudonyms.text("shop/web") and "web" not in pseudonyms.text("shop/web")
+
+
+def test_a_word_of_a_hundred_thousand_pieces_is_read_once(other: Pseudonyms) -> None:
+    """Somebody else writes it, into an annotation: looked for in all its parts it would take days."""
+    assert other.text("a-" * 100_000 + "ledger-0").endswith(other.text("ledger-0"))

@@ -46,6 +46,7 @@ class Pseudonyms:
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._names: dict[str, str] = {}
+        self._most_pieces = 1  # of a name: no longer one is looked for, however long a word somebody writes
         self._addresses: dict[str, str] = {}
         self._bits: dict[tuple[int, int, int], int] = {}
         self._counts: dict[str, int] = {}
@@ -76,6 +77,7 @@ class Pseudonyms:
             return
         self._counts[kind] = self._counts.get(kind, 0) + 1
         self._names[_alike(name)] = f"{kind}-{self._counts[kind]}"
+        self._most_pieces = max(self._most_pieces, len(_SEPARATOR.split(name)))
 
     # --- replacing ---
 
@@ -117,7 +119,7 @@ class Pseudonyms:
         pieces = _SEPARATOR.split(word)
         start = 0
         while start < len(pieces):
-            for end in range(len(pieces), start, -1):
+            for end in range(min(len(pieces), start + self._most_pieces), start, -1):
                 found = self._names.get(_alike("".join(pieces[start:end])))
                 if found or end == start + 1:
                     yield found or pieces[start]
