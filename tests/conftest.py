@@ -5,6 +5,7 @@ A deadline for examples is an assertion about the clock: on a busy machine it fa
 """
 
 import compileall
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -18,7 +19,12 @@ settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests start agents by the hundred.  Where PYTHONDONTWRITEBYTECODE is set, each would compile all of flock."""
+    """Tests start agents by the hundred.  Where PYTHONDONTWRITEBYTECODE is set, each would compile all of flock.
+
+    A shell that starts the tests in the background has them ignore Ctrl-C, and so would all they start: some tests
+    send it to a program."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(__file__).parent.parent / "src", quiet=2)
 

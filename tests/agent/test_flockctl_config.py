@@ -95,7 +95,7 @@ def test_a_configuration_that_would_be_refused_is_shown_with_the_reason(fresh: N
     [
         (["n9", "--manifests", "/no/such/directory"], 1, "/no/such/directory"),
         (["--manifests", "."], 1, "NODE"),
-        (["n9", "--kubeconfig", "/no/such/file"], 1, "/no/such/file"),
+        (["n9", "--kubeconfig", "/no/such/file"], 2, "/no/such/file"),
         (["n9", "--kubeconfig", "f", "--manifests", "d"], 2, "not allowed with"),
     ],
 )

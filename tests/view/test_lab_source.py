@@ -47,13 +47,15 @@ async def test_nodes_routers_and_cut_links_of_a_lab_are_seen(seen_lab: Lab) -> N
 async def test_an_agent_that_is_killed_is_shown_with_since_when_and_taken_up_when_it_is_back(seen_lab: Lab) -> None:
     node = seen_lab.node("n2")
     async with watching(LabSource(seen_lab.home)) as view:
-        await view.until(lambda v: v.node("n2")["reached"], "n2 is reached")
+        await view.until(lambda v: v.node("n1")["reached"] and v.node("n2")["reached"], "both are reached")
         node.host.stop(AGENT, by=signal.SIGKILL)
-        await view.until(lambda v: v.node("n2")["reached"] is False, "n2 is missed")
-        missed = view.node("n2")
-        assert missed["seen"] > 0 and "does not answer" in missed["problem"] and missed["status"]["node"] == "n2"
-        assert view.node("n1")["reached"]
-        node.start_agent()
+        try:
+            await view.until(lambda v: v.node("n2")["reached"] is False, "n2 is missed")
+            missed = view.node("n2")
+            assert missed["seen"] > 0 and "does not answer" in missed["problem"] and missed["status"]["node"] == "n2"
+            assert view.node("n1")["reached"]
+        finally:
+            node.start_agent()
         await view.until(lambda v: v.node("n2")["reached"], "n2 is back")
         assert view.node("n2")["seen"] > missed["seen"]
     node.wait_ready()
@@ -65,7 +67,7 @@ async def test_routers_that_cannot_be_asked_are_shown_as_last_seen(
 ) -> None:
     monkeypatch.setattr(module, "ROUTERS_EVERY", 0.1)
     async with watching(LabSource(seen_lab.home)) as view:
-        await view.until(lambda v: not v.router("r1")["trouble"], "r1")
+        await view.until(lambda v: not v.router("r1")["trouble"] and v.node("n1")["reached"], "r1 and n1")
         for error in (subprocess.TimeoutExpired("ip", 30), FileNotFoundError("speaker.json"), ValueError("no JSON")):
             with monkeypatch.context() as broken:
                 broken.setattr(module, "observe_routers", Mock(side_effect=error))

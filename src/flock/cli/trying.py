@@ -3,9 +3,9 @@ applied yet.  On this node or on all of a lab, for some time or until Ctrl-C.  N
 
 import argparse
 import contextlib
-import select
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -46,11 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
     text, where = _read(arguments.file), _nodes(arguments)
     with contextlib.ExitStack() as stack:
         nodes = [stack.enter_context(_trying(run_dir, text)) for run_dir in where]
+        ended = _ended_by_signals()
         answer = nodes[0].line.answer
         for said in (*answer["warnings"], f"trying {', '.join(answer['policies'])}; Ctrl-C ends it"):
             print(f"flockctl: {said}", file=sys.stderr, flush=True)
         started = time.monotonic()
-        _watch(nodes, arguments.seconds)
+        _watch(nodes, arguments.seconds, ended)
         lasted = time.monotonic() - started
     cuts = sum((node.cuts for node in nodes), Counter[Cut]())
     connections = max(sum(node.counted for node in nodes), cuts.total())
@@ -89,15 +90,26 @@ def _trying(run_dir: Path, text: str) -> Iterator[_Node]:
         yield _Node(run_dir, line, ask(run_dir, "policy.audit", ""))
 
 
-def _watch(nodes: list[_Node], seconds: float | None) -> None:
+def _ended_by_signals() -> threading.Event:
+    """Set by the first Ctrl-C or SIGTERM, whatever is under way then; the next one ends the program."""
+    ended = threading.Event()
+
+    def first(number: int, _: object) -> None:
+        ended.set()
+        signal.signal(number, signal.default_int_handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, first)
+    return ended
+
+
+def _watch(nodes: list[_Node], seconds: float | None, ended: threading.Event) -> None:
     """Until the time is over or somebody ends it; then once more, for what was under way."""
     end = None if seconds is None else time.monotonic() + seconds
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt):
-        while end is None or time.monotonic() < end:
-            select.select([], [], [], EVERY if end is None else max(0.0, min(EVERY, end - time.monotonic())))
-            for node in nodes:
-                node.listen()
+    while not ended.is_set() and (end is None or time.monotonic() < end):
+        ended.wait(EVERY if end is None else max(0.0, min(EVERY, end - time.monotonic())))
+        for node in nodes:
+            node.listen()
     time.sleep(LAST)
     for node in nodes:
         node.listen()
