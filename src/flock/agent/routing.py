@@ -24,6 +24,7 @@ from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
 from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_conf
+from flock.core.birdconf.document import FAMILIES
 from flock.core.birdreplies import Session, bfd_states, protocol_names, sessions, unknown_bird
 from flock.core.errors import FlockError
 from flock.core.fabrichealth import fabric_complaints
@@ -37,7 +38,7 @@ from flock.edge.feeder import Feeder
 log = logging.getLogger("bird")
 
 COOLDOWN = 0.5
-RECONNECT = 0.5  # how soon a restarted BIRD is noticed; an attempt costs one failed connect
+RECONNECT = 0.1  # how soon a restarted BIRD is noticed; an attempt costs one failed connect
 FIRST_RETRY = 1.0  # a password may be about to be put in place
 LOOK_AGAIN = 30.0  # password files change without notice
 SOON, SETTLED = 0.1, 2.0  # after BIRD told of a change: a look, and one when what the change led to has come about
@@ -175,6 +176,7 @@ class Routing(Reconciler):
                 room.follow(self._run_dir)
                 await asyncio.sleep(RECONNECT)
                 continue
+            await self._have_it_learn(bird)
             self._happened.note(BirdThere(socket=str(self._run_dir / room.SOCKET)))
             self.trigger()
             bird.on_log = self._heard
@@ -193,6 +195,13 @@ class Routing(Reconciler):
             bird.close()
             raise BirdError(f"BIRD is refused: {unknown}")
         return bird
+
+    async def _have_it_learn(self, bird: BirdControl) -> None:
+        """BIRD first looks at the kernel's routes a second after its start.  A router that is back before would be told
+        that these are all, and drop the addresses it had kept through the restart."""
+        with contextlib.suppress(BirdError):
+            for family in FAMILIES:
+                await bird.command(f"reload in kernel_{family}")
 
     async def _take_in_again(self) -> None:
         """BIRD forgets what it passed over: ask the router again once there is room.  BirdError if BIRD is away."""
