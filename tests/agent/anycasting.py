@@ -5,6 +5,7 @@ import copy
 import select
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from looking import ANNOUNCED_PROTOCOL, OWN, POD_PROTOCOL
@@ -59,7 +60,12 @@ class Changes:
 
     def stop(self) -> None:
         self._process.terminate()
-        self.lines = self._process.communicate(timeout=20)[0].splitlines()
+        try:
+            self.lines = self._process.communicate(timeout=20)[0].splitlines()
+        except subprocess.TimeoutExpired as late:  # seen once: say what it was about
+            about = Path(f"/proc/{self._process.pid}")
+            found = {name: (about / name).read_text() for name in ("status", "stack", "wchan") if about.exists()}
+            raise AssertionError(f"`ip monitor` did not end: {found}") from late
 
     def about(self, destination: str) -> list[str]:
         return [line for line in self.lines if destination in line.split()]

@@ -23,6 +23,9 @@ PORTS = (80, 81, 53)
 Object = dict[str, Any]
 
 
+WEB, NEAR, FAR = "x/web", "x/near", "y/far"  # pods that many tests have
+
+
 def extra(number: int) -> tuple[str, str]:
     """What pods of a node may ask for beyond its CIDRs.  The first node grants all nodes' to everybody, the others
     know of their own."""

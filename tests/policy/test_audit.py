@@ -13,28 +13,17 @@ import pytest
 from hammer import Tap
 from inhabiting import open_flows
 from probing import Cell
-from realcluster import RealCluster, flockctl, policy
+from realcluster import FAR, NEAR, WEB, RealCluster, flockctl, policy
 from siege import NODE_CONFIG, add, besieging
 from tiers_cases import admin, deny, networks
 
 from harness import BIN, Node, eventually, run
 
 AUDIT = "flock.fritzlab.net/audit"
-WEB, NEAR, FAR = "x/web", "x/near", "y/far"
 SPEC = {"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"from": [{"podSelector": {}}]}]}
 GUARD = policy("guard", SPEC, **{AUDIT: "true"})
 MANY = 30  # rounds of packets, to be sure that they come all the time
 EVERYBODY = networks("::/0", "0.0.0.0/0")
-
-
-@pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
-    with RealCluster(tmp_path_factory.mktemp("cluster")) as made:
-        for name in ("x", "y"):
-            made.namespace(name)
-        for key in (WEB, NEAR, FAR):
-            made.add(key, {"app": key.partition("/")[2]})
-        yield made
 
 
 @pytest.fixture

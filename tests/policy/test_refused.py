@@ -1,28 +1,15 @@
 """Refused policies in the kernel: what they would have isolated is closed, until a good version comes or they go."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from probing import Cell
-from realcluster import Object, RealCluster, flockctl, policy
+from realcluster import FAR, NEAR, WEB, Object, RealCluster, flockctl, policy
 
 STRICT = "flock.fritzlab.net/strict"
-WEB, NEAR, FAR = "x/web", "x/near", "y/far"
 APP = {"podSelector": {"matchLabels": {"app": "web"}}}
 OPEN = {**APP, "ingress": [{}]}
 BLOCK = {**APP, "ingress": [{"from": [{"ipBlock": {"cidr": "010.9.0.0/16"}}]}]}
-
-
-@pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
-    """x/web, x/near and y/far on one node."""
-    with RealCluster(tmp_path_factory.mktemp("cluster")) as made:
-        for name in ("x", "y"):
-            made.namespace(name)
-        for key in (WEB, NEAR, FAR):
-            made.add(key, {"app": key.partition("/")[2]})
-        yield made
 
 
 @pytest.fixture

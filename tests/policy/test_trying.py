@@ -14,24 +14,13 @@ from typing import Any
 import pytest
 from inhabiting import open_flows
 from probing import Cell
-from realcluster import RealCluster, flockctl, policy
+from realcluster import FAR, NEAR, WEB, RealCluster, flockctl, policy
 from tiers_cases import admin, deny, networks
 
 from harness import BIN, eventually, run
 
-WEB, NEAR, FAR = "x/web", "x/near", "y/far"
 SPEC = {"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"from": [{"podSelector": {}}]}]}
 MUTE = {"apiVersion": "policy.networking.k8s.io/v1alpha2", **admin("mute", out=[deny(networks("::/0"))])}
-
-
-@pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
-    with RealCluster(tmp_path_factory.mktemp("cluster")) as made:
-        for name in ("x", "y"):
-            made.namespace(name)
-        for key in (WEB, NEAR, FAR):
-            made.add(key, {"app": key.partition("/")[2]})
-        yield made
 
 
 @pytest.fixture
