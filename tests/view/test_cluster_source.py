@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from viewing import watching
 
-from flock.edge.kubectl import Kubectl
+from flock.edge.kubectl import Kubectl, KubectlRefused
 from flock.view import cluster as module
 from flock.view import turns
 from flock.view.cluster import AgentPod, ClusterSource
-from flock.view.kubectl import KubectlFailed
 from flock.view.source import CannotTell
 from harness import BIN, eventually
 from looping import looped
@@ -204,10 +203,10 @@ async def test_without_kubectl_or_rights_it_says_so(stand: Stand, monkeypatch: p
     (stand.path / "kubectl").write_text(
         "#!/bin/sh\necho 'Error from server (Forbidden): pods is forbidden' >&2\nexit 1"
     )
-    with pytest.raises(KubectlFailed, match="Forbidden"):
+    with pytest.raises(KubectlRefused, match="Forbidden"):
         await stand.source().run(None)  # type: ignore[arg-type]
     monkeypatch.setenv("PATH", str(stand.path / "forwards"))
-    with pytest.raises(KubectlFailed, match="not installed"):
+    with pytest.raises(KubectlRefused, match="not installed"):
         stand.source()
 
 

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -114,18 +115,23 @@ async def _from_manifests(directory: Path, node: str) -> dict[str, Any]:
         await feeder.close()
 
 
-async def _from_api(kubeconfig: Path | None, node: str) -> dict[str, Any]:
+def api_lists(kubeconfig: Path | None) -> Callable[[str], Awaitable[list[dict[str, Any]]]]:
+    """Asks the API server for what is at a path; without a kubeconfig as the pod this runs in."""
     from flock.edge.kube.access import from_kubeconfig, in_cluster
     from flock.edge.kube.client import KubeClient
 
     server = os.environ.get("FLOCK_APISERVER", "")
-    access = from_kubeconfig(kubeconfig, apiserver=server) if kubeconfig else in_cluster(apiserver=server)
-    client = KubeClient(access)
+    client = KubeClient(from_kubeconfig(kubeconfig, apiserver=server) if kubeconfig else in_cluster(apiserver=server))
 
     async def listed(path: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = msgspec.json.decode(await client.get(path))["items"]
         return items
 
+    return listed
+
+
+async def _from_api(kubeconfig: Path | None, node: str) -> dict[str, Any]:
+    listed = api_lists(kubeconfig)
     named = f"?fieldSelector=metadata.name%3D{quote(node)}"
     nodes = await listed(NODES.path + named)
     configs = await listed(NODE_CONFIGS.path + named)

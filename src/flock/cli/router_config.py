@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from flock.cli.answers import print_json
+from flock.cli.config import api_lists
 from flock.core.configuration import FromNode, Inputs, effective
 from flock.core.errors import FieldError
 from flock.core.facts import Interface
@@ -171,15 +172,7 @@ def _from_manifests(directory: Path) -> _Objects:
 
 
 async def _from_api(kubeconfig: Path) -> _Objects:
-    from flock.edge.kube.access import from_kubeconfig
-    from flock.edge.kube.client import KubeClient
-
-    client = KubeClient(from_kubeconfig(kubeconfig, apiserver=os.environ.get("FLOCK_APISERVER", "")))
-
-    async def listed(path: str) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = msgspec.json.decode(await client.get(path))["items"]
-        return items
-
+    listed = api_lists(kubeconfig)
     configs = {raw["metadata"]["name"]: raw for raw in await listed(NODE_CONFIGS.path)}
     templates = tuple(await listed(TEMPLATES.path))
     nodes = [msgspec.convert(raw, Node) for raw in await listed(NODES.path)]

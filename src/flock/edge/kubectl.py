@@ -1,4 +1,6 @@
-"""`kubectl`, asked one thing at a time, with the rights of whoever asks; what lasts is `view/kubectl.py`."""
+"""`kubectl` with the rights of whoever asks: how it is called, who is asked by it, and asking one thing at a time.
+
+What lasts is `view/kubectl.py`."""
 
 import json
 import shutil
@@ -17,16 +19,19 @@ class KubectlRefused(FlockError):
     """It said no, or nothing in time."""
 
 
-class Kubectl:
-    """With this kubeconfig and context, or those it finds by itself."""
+def called(*, kubeconfig: Path | None, context: str) -> list[str]:
+    """How a command begins, with these or with what it finds by itself.  KubectlRefused if there is none."""
+    program = shutil.which("kubectl")
+    if program is None:
+        raise KubectlRefused("kubectl is not installed")
+    given = {"kubeconfig": kubeconfig, "context": context}
+    return [program, *(f"--{name}={value}" for name, value in given.items() if value)]
 
+
+class Kubectl:
     def __init__(self, *, kubeconfig: Path | None, context: str) -> None:
-        program = shutil.which("kubectl")
-        if program is None:
-            raise KubectlRefused("kubectl is not installed")
-        self.words = ["kubectl", *([f"--kubeconfig={kubeconfig}"] if kubeconfig else [])]
-        self.words += [f"--context={context}"] if context else []
-        self._command = [program, *self.words[1:]]
+        self._command = called(kubeconfig=kubeconfig, context=context)
+        self.words = ["kubectl", *self._command[1:]]  # as somebody would type it
 
     def command(self, *arguments: str) -> list[str]:
         return [*self._command, *arguments]

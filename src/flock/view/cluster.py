@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 
 from flock.core.errors import FlockError
+from flock.edge.kubectl import AGENT, AGENTS, KubectlRefused
 from flock.view.following import Following
-from flock.view.kubectl import Forward, Kubectl, KubectlFailed
+from flock.view.kubectl import Forward, Kubectl
 from flock.view.picture import Picture
 from flock.view.source import CannotTell, words
 from flock.view.turns import Turns
@@ -25,8 +26,7 @@ LISTED_EVERY = 10.0  # seconds, for every hundred nodes: 1000 pods are 10 MiB
 REST = 1.0  # of a place after a visit: to start a kubectl takes a good part of a second of a core
 GLANCE = 0.5  # how often a place looks whether its node is to be followed on
 GIVE_UP = 5.0  # after this long without an answer a forward is made anew: its pod may have another address
-AGENTS = "app.kubernetes.io/name=flock,app.kubernetes.io/component=agent"
-CONTAINER, HTTP = "agent", "127.0.0.1:9465"
+HTTP = "127.0.0.1:9465"
 
 
 class _Variable(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class AgentPod(msgspec.Struct, frozen=True):
         """Of the agent's pages; 0 if it serves none."""
         address = HTTP
         for container in self.spec.containers:
-            if container.name == CONTAINER:
+            if container.name == AGENT:
                 address = next((v.value for v in container.env if v.name == "FLOCK_HTTP"), address)
                 given = [*container.command, *container.args, ""]
                 address = next((b for a, b in pairwise(given) if a == "--http"), address)
@@ -90,7 +90,7 @@ class _Pods(msgspec.Struct, frozen=True):
 
 
 class ClusterSource:
-    """KubectlFailed if there is no kubectl, or if it cannot list the agents' pods at first."""
+    """KubectlRefused if there is no kubectl, or if it cannot list the agents' pods at first."""
 
     origin, live = "cluster", True
 
@@ -114,11 +114,11 @@ class ClusterSource:
         if pod is None:
             raise CannotTell(f"no agent runs on {node}")
         self._turns.look((node,), self._clock())
-        where = (f"--namespace={pod.metadata.namespace}", pod.metadata.name, f"--container={CONTAINER}")
+        where = (f"--namespace={pod.metadata.namespace}", pod.metadata.name, f"--container={AGENT}")
         question = (*command[:2], *words(*command[2:]), "-o", "json")
         try:
             code, answer, complaint = await self._kubectl.run("exec", *where, "--", "flockctl", *question)
-        except KubectlFailed as error:
+        except KubectlRefused as error:
             raise CannotTell(error.msg) from None
         if not answer.lstrip().startswith(b"["):
             raise CannotTell(complaint.removeprefix("flockctl: ") or f"ended with {code}", wrong=code == 1)
@@ -138,9 +138,9 @@ class ClusterSource:
         try:
             pods = msgspec.json.decode(said, type=_Pods).items
         except msgspec.MsgspecError as error:
-            raise KubectlFailed(f"kubectl get pods: {error}") from None
+            raise KubectlRefused(f"kubectl get pods: {error}") from None
         names = set[str]()
-        with contextlib.suppress(KubectlFailed):  # may be forbidden; nodes with an agent are known anyway
+        with contextlib.suppress(KubectlRefused):  # may be forbidden; nodes with an agent are known anyway
             listed = await self._kubectl.output("get", "nodes", "--output=name")
             names = {name.partition("/")[2] for name in listed.decode().split()}
         # Whoever may make pods may give them an agent's labels: only one in the node's own network can be its agent.

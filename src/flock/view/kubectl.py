@@ -13,49 +13,35 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from flock.core.errors import FlockError
+from flock.edge.kubectl import PATIENCE, KubectlRefused, called
 
-PATIENCE = 20.0  # for one that lists or asks; it starts in half a second, and the API server may be busy
 FORWARD_PATIENCE = 10.0  # until a port is forwarded
 END_PATIENCE = 2.0  # from SIGTERM to SIGKILL
 
 _FORWARDED = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
-class KubectlFailed(FlockError):
-    """It said no, or nothing in time."""
-
-
 class Kubectl:
-    """With this kubeconfig and context, or those it finds by itself."""
-
     def __init__(self, *, kubeconfig: Path | None, context: str) -> None:
-        program = shutil.which("kubectl")
-        if program is None:
-            raise KubectlFailed("kubectl is not installed")
         # Ends with us, whatever becomes of us; where there is no setpriv (not on Linux), only a kill -9 leaves some.
         bound = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
-        self._command = [*bound, program]
-        if kubeconfig is not None:
-            self._command.append(f"--kubeconfig={kubeconfig}")
-        if context:
-            self._command.append(f"--context={context}")
+        self._command = [*bound, *called(kubeconfig=kubeconfig, context=context)]
 
     async def run(self, *arguments: str) -> tuple[int, bytes, str]:
-        """Its exit code, what it printed, and the end of its complaints.  KubectlFailed if it does not come to that."""
+        """Its exit code, what it printed, and the end of its complaints.  KubectlRefused if it comes to none."""
         async with self._running(*arguments, errors=asyncio.subprocess.PIPE) as process:
             try:
                 async with asyncio.timeout(PATIENCE):
                     said, complaint = await process.communicate()
             except TimeoutError:
-                raise KubectlFailed(f"kubectl {arguments[0]}: no answer in {PATIENCE:g} s") from None
+                raise KubectlRefused(f"kubectl {arguments[0]}: no answer in {PATIENCE:g} s") from None
         return process.returncode or 0, said, _last_line(complaint)
 
     async def output(self, *arguments: str) -> bytes:
-        """What it prints.  KubectlFailed, with its last words, if it fails."""
+        """What it prints.  KubectlRefused, with its last words, if it fails."""
         code, said, complaint = await self.run(*arguments)
         if code:
-            raise KubectlFailed(f"kubectl {arguments[0]}: {complaint or f'ended with {code}'}")
+            raise KubectlRefused(f"kubectl {arguments[0]}: {complaint or f'ended with {code}'}")
         return said
 
     @contextlib.asynccontextmanager
@@ -72,7 +58,7 @@ class Kubectl:
                         if _FORWARDED.match(line):
                             break
             if not (found := _FORWARDED.match(said)):
-                raise KubectlFailed(f"kubectl port-forward: {_last_line(said) or 'no answer in time'}")
+                raise KubectlRefused(f"kubectl port-forward: {_last_line(said) or 'no answer in time'}")
             forward = Forward(int(found[1]))
             hearing = asyncio.create_task(forward.hear(process.stdout))
             try:
@@ -93,7 +79,7 @@ class Kubectl:
                 start_new_session=True,
             )
         except OSError as error:
-            raise KubectlFailed(f"kubectl cannot be started: {error.strerror}") from None
+            raise KubectlRefused(f"kubectl cannot be started: {error.strerror}") from None
         handle = None
         with contextlib.suppress(OSError):  # it has ended already, or there is no descriptor left
             handle = os.pidfd_open(process.pid)
