@@ -186,3 +186,15 @@ async def test_something_else_that_listens_there_is_no_agent(says: bytes) -> Non
 def test_an_address_that_is_none_is_refused(http: str) -> None:
     with pytest.raises(CannotTell, match="HOST:PORT"):
         NodeSource(run_dir=None, http=http)  # type: ignore[arg-type]
+
+
+@looped
+async def test_an_answer_that_breaks_off_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an agent that is killed over it."""
+    agent = Agent()
+    async with followed(monkeypatch, agent) as view:
+        await view.until(lambda v: v.node("n1")["reached"], "it is reached")
+        agent.raw = '{"node": "n1", "policies": 0, "podList": [{"pod'
+        await agent.send(event(8, "NodeReady"))
+        await view.until(lambda v: "does not answer" in v.node("n1")["problem"], "that it is missed")
+        assert view.node("n1")["status"]["node"] == "n1"

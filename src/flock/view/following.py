@@ -108,8 +108,12 @@ class Following:
                 self._stirred.set()
 
     async def _status(self) -> bytes:
+        """It comes without a length: an agent that dies over it leaves half of one."""
         async with self._get("/status.json", patience=PATIENCE) as pieces:
-            return await whole(pieces)
+            said = await whole(pieces)
+        if said.startswith(b"{") and not said.rstrip().endswith(b"}"):
+            raise FlockError("the agent does not answer: its answer broke off")
+        return said
 
     @contextlib.asynccontextmanager
     async def _get(self, path: str, *, patience: float, last: str = "") -> AsyncIterator[AsyncIterator[bytes]]:
