@@ -1,9 +1,11 @@
 """A cluster's directory, whose name is also that of its network namespaces and cgroups.
 
 The name tells the process it belongs to.  So what a test run that was killed has left behind is recognised, and removed
-by the next one.  Most processes die with their run (`places`); the routers' are ended with the network.
+by the next one: by the first of the processes it consists of, while the others wait.  Most processes die with their run
+(`places`); the routers' are ended with the network.
 """
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -19,7 +21,8 @@ _PREFIX = "flock-e2e-"
 
 @contextmanager
 def new_home() -> Iterator[Path]:
-    _remove_leftovers()
+    with _alone():
+        _remove_leftovers()
     home = _parent() / f"{_PREFIX}{os.getpid()}"
     home.mkdir()
     try:
@@ -34,6 +37,14 @@ def _remove_leftovers() -> None:
             network.remove(home.name)
             cgroups.remove(f"{home.name}-*")
             shutil.rmtree(home)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Of all that look for leftovers; a process that ends lets go."""
+    with (_parent() / f"{_PREFIX.rstrip('-')}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _parent() -> Path:
