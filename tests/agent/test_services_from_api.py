@@ -42,6 +42,10 @@ def watched(node: Node) -> set[str]:
     return {watch["kind"] for watch in node.ask("status")["watches"]}
 
 
+def extents(node: Node) -> set[str]:
+    return {watch["extent"] for watch in node.ask("status")["watches"] if watch["kind"] == "EndpointSlice"}
+
+
 def asked(server: ApiServer, kind: str) -> list[str]:
     return server.asked(PATHS[kind].rpartition("/")[0] + "/") if kind == "EndpointSlice" else server.asked(PATHS[kind])
 
@@ -96,10 +100,13 @@ def test_endpoints_of_many_services_are_told_by_one_watch_for_all_but_headless_o
         server.put(service(name, address, policy="Cluster"), endpoints(name, node="n2"))
     start(fresh, server)
     announces(fresh, sorted((*BOTH, *many.values())))
-    extents = {w["extent"] for w in fresh.ask("status")["watches"] if w["kind"] == "EndpointSlice"}
-    assert extents == {"kubernetes.io/service-name,!service.kubernetes.io/headless"}
+    shared = f"kubernetes.io/service-name,!service.kubernetes.io/headless, of {WATCHES + 1}"
+    assert extents(fresh) == {shared}
     server.put(endpoints("s7", node="n2", ready=False))
     announces(fresh, sorted({*BOTH, *many.values()} - {many["s7"]}))
+    server.put(service("inner", "203.0.113.100", policy="Cluster"))  # its endpoints have not changed since the list
+    announces(fresh, sorted({*BOTH, *many.values(), "203.0.113.100"} - {many["s7"]}))
+    assert extents(fresh) == {shared, "shop, kubernetes.io/service-name=inner"}
 
 
 def test_a_server_that_forbids_it_keeps_no_pod_waiting_and_says_so(fresh: Node, server: ApiServer) -> None:

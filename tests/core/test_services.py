@@ -8,6 +8,7 @@ import pytest
 
 from flock.core.decoding import decode_service, decode_slice
 from flock.core.facts import HostAddress, NodeFacts
+from flock.core.kinds import Extent
 from flock.core.model import EXCLUDED, EndpointSlice, Metadata, Namespace, Node, Service
 from flock.core.nodeconfig import NodeConfig, parse_node_config
 from flock.core.services import ANYWHERE, EVERY_SERVICE, HERE, WATCHES, Book, Offer, excluded, extents, offers, rights
@@ -210,9 +211,23 @@ def test_endpoints_are_followed_service_by_service_until_there_are_many() -> Non
     few = [("shop", f"s{n}") for n in range(WATCHES)]
     found = extents(few)
     assert len(found) == WATCHES and {str(e) for e in found} >= {"shop, kubernetes.io/service-name=s0"}
-    many = extents([*few, ("shop", "more")])
-    assert many == {EVERY_SERVICE} == extents(few, before=many)
+    more = [*few, ("shop", "more")]
+    many = extents(more)
+    assert many == {Extent(labels=EVERY_SERVICE, owners=tuple(sorted(more)))} == extents(few, before=many)
     assert len(extents(few[: WATCHES // 2], before=many)) == WATCHES // 2
+
+
+def test_a_service_that_comes_after_one_watch_was_begun_for_many_has_its_own_until_there_are_many() -> None:
+    first = [("shop", f"s{n}") for n in range(100)]
+    late = [("bank", f"s{n}") for n in range(WATCHES + 1)]
+    shared = extents(first)
+    some = extents([*first, *late[:-1]], before=shared)
+    assert some == shared | {Extent("bank", f"kubernetes.io/service-name=s{n}") for n in range(WATCHES)}
+    assert extents([*first, *late], before=some) == {
+        Extent(labels=EVERY_SERVICE, owners=tuple(sorted((*first, *late))))
+    }
+    assert extents(first[1:], before=some) == shared, "what is gone costs nothing new"
+    assert extents(first[:49], before=shared) == {Extent(labels=EVERY_SERVICE, owners=tuple(sorted(first[:49])))}
 
 
 def test_the_book_knows_who_shares_an_address_and_what_a_change_is_about() -> None:

@@ -9,9 +9,10 @@ import pytest
 from feeding import NODE, problems, started, until
 
 from apiserver import ApiServer
-from flock.core.kinds import ALL, CLUSTER_PODS, PODS, Extent
+from flock.core.kinds import ALL, CLUSTER_PODS, ENDPOINT_SLICES, PODS, Extent
 from flock.edge.cache import Cache, Reader
 from flock.edge.kube import following, reflector
+from servicing import endpoints
 
 SHOP, BANK, DNS = Extent("shop"), Extent("bank"), Extent(labels="k8s-app=kube-dns")
 OWN, ELSEWHERE = "nodeName%3D", "fieldSelector=spec.nodeName%21%3D"  # as a query puts it
@@ -144,6 +145,30 @@ def test_a_pod_that_two_extents_mean_stays_while_one_does(server: ApiServer, tmp
         await until(reader.changes, "the label")
         await need(known, DNS, SHOP)
         await until(lambda: pods(known) == {"shop/a"}, "the rest to be forgotten")
+
+    play(server, tmp_path, story)
+
+
+def test_what_belongs_to_others_is_dropped_on_arrival_and_found_when_it_is_needed(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    def owners(known: Cache) -> list[str]:
+        return sorted(found.service[1] for found in known.table(ENDPOINT_SLICES).values())
+
+    async def story(known: Cache, _: Reader) -> None:
+        server.put(*(endpoints(name) for name in ("web", "db", "late")))
+        of = "kubernetes.io/service-name"
+        shared = Extent(labels=of, owners=(("bank", "db"), ("shop", "web")))
+        known.need(ENDPOINT_SLICES, [shared])
+        await until(lambda: owners(known) == ["web"], "the list")
+        server.put(endpoints("new"), endpoints("web", node="n2"))
+        await until(lambda: owners(known) == ["web", "web"], "the watch")
+        known.need(ENDPOINT_SLICES, [shared, Extent("shop", f"{of}=late")])
+        await until(lambda: owners(known) == ["late", "web", "web"], "what nobody told since")
+        another = endpoints("web", node="n2")
+        another["metadata"]["labels"][of] = "db"
+        server.put(another)
+        await until(lambda: owners(known) == ["late", "web"], "one that is another's now to be forgotten")
 
     play(server, tmp_path, story)
 

@@ -29,18 +29,21 @@ Raw = Mapping[str, Any]
 NAMED = "metadata.name="
 
 
-class Extent(msgspec.Struct, frozen=True, order=True):
-    """A part of a kind: the objects of a namespace (empty: of all) whose labels fit a selector (empty: any do)."""
+class Extent(msgspec.Struct, frozen=True, order=True, cache_hash=True):
+    """A part of a kind: the objects of a namespace (empty: of all) whose labels fit a selector (empty: any do), and of
+    those the ones that belong to one of `owners` (empty: all), which no API server can select."""
 
     namespace: str = ""
     labels: str = ""
+    owners: tuple[Key, ...] = ()
 
     @property
     def is_all(self) -> bool:
         return self == ALL
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, (self.namespace, self.labels))) or "all"
+        owners = f"of {len(self.owners)}" if self.owners else ""
+        return ", ".join(filter(None, (self.namespace, self.labels, owners))) or "all"
 
 
 ALL = Extent()
@@ -66,6 +69,7 @@ class Kind(Generic[T]):
     selectable: str = ""  # another such, which not every API server knows; without it, `decode` drops the rest
     older: str = ""  # the version of servers that do not know `api_version`
     decode: Callable[[bytes], T | None]  # the server's JSON, trimmed to what is read; None: it is none of ours
+    owner: Callable[[T], Key] | None = None  # what an object belongs to, where an extent may be of some owners alone
     shape: type[Any] | None = Envelope  # how a manifest's object is read; None: this kind is not for manifests
     judged: bool = False  # handed on even if refused: its reader decides what that means for pods
     remembered: bool = True  # on disk, for a start without the API server
@@ -151,6 +155,7 @@ ENDPOINT_SLICES = Kind[EndpointSlice](
     namespaced=True,
     older="discovery.k8s.io/v1beta1",
     decode=decode_slice,
+    owner=lambda found: found.service,
     shape=EndpointSlice,
     partial=True,
     pods_wait=False,

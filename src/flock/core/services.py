@@ -20,7 +20,7 @@ HERE, ANYWHERE = "no ready endpoint here", "no ready endpoint"
 IPVS_LINK = "kube-ipvs0"  # where kube-proxy puts Services' addresses in that mode: on a node, and not the node's
 # One watch for each Service, until one for all of them is less work for everybody.
 WATCHES = 32
-EVERY_SERVICE = Extent(labels=f"{SERVICE_NAME},!service.kubernetes.io/headless")
+EVERY_SERVICE = f"{SERVICE_NAME},!service.kubernetes.io/headless"
 
 Slices = Mapping[Key, EndpointSlice]
 
@@ -133,10 +133,18 @@ def excluded(config: NodeConfig, node: Node | None) -> str:
 
 
 def extents(services: Iterable[Key], *, before: Iterable[Extent] = ()) -> frozenset[Extent]:
-    """What to follow of EndpointSlices, for these Services; `before`: what was."""
-    found = frozenset(Extent(namespace, f"{SERVICE_NAME}={name}") for namespace, name in services)
-    most = WATCHES // 2 if EVERY_SERVICE in set(before) else WATCHES
-    return frozenset({EVERY_SERVICE}) if len(found) > most else found
+    """What to follow of EndpointSlices, for these Services; `before`: what was.
+
+    One watch for many of them drops what belongs to others, so a Service that comes later was missed by it, and gets a
+    watch of its own; when those are many, one for all is begun anew."""
+    own = {key: Extent(key[0], f"{SERVICE_NAME}={key[1]}") for key in services}
+    shared = next((extent for extent in before if extent.owners), None)
+    if len(own) <= (WATCHES // 2 if shared else WATCHES):
+        return frozenset(own.values())
+    late = own.keys() - (shared.owners if shared else ())
+    if shared is None or len(late) > WATCHES or len(own) < len(shared.owners) // 2:
+        return frozenset({Extent(labels=EVERY_SERVICE, owners=tuple(sorted(own)))})
+    return frozenset({shared, *(own[key] for key in late)})
 
 
 class Book:

@@ -125,6 +125,7 @@ class Reflector:
         self._selectable = kind.selectable
         self._selector = {"fieldSelector": kind.selector.format(node=node)} if kind.selector else {}
         self._selector |= {"labelSelector": extent.labels} if extent.labels else {}
+        self._owners = frozenset(extent.owners)
         self._hurried = asyncio.Event()
         self._page_size = PAGE
         self._complaint = ""
@@ -296,7 +297,7 @@ class Reflector:
             key = (sys.intern(identity.namespace), sys.intern(identity.name))
             if identity.resource_version and self._sink.has(key, identity.resource_version):
                 return key  # listed again, unchanged
-            decoded = self._kind.decode(raw)
+            decoded = self._wanted(self._kind.decode(raw))
         except Exception as error:
             if not isinstance(error, FlockError):
                 log.exception("could not read an object path=%s key=%s", self._path, key)
@@ -307,6 +308,11 @@ class Reflector:
         else:
             self._sink.put(key, identity.resource_version, decoded)
         return key
+
+    def _wanted(self, decoded: Any) -> Any:
+        if decoded is not None and self._owners and self._kind.owner and self._kind.owner(decoded) not in self._owners:
+            return None
+        return decoded
 
 
 async def _understood(raw: bytes, shape: type[S]) -> S:
