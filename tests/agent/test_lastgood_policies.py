@@ -16,9 +16,9 @@ def key(name: str) -> tuple[str, str]:
     return "x", name
 
 
-def commit(known: LastGoodPolicies, *refused: str) -> bool:
+def commit(known: LastGoodPolicies, *refused: str, unheard: str = "") -> bool:
     """Whether anything had to be written."""
-    due = known.due({key(name) for name in refused})
+    due = known.due({key(name) for name in refused}, unheard=lambda policy: policy == key(unheard))
     return due is not None and known.save(due)
 
 
@@ -46,6 +46,16 @@ def test_what_became_good_or_went_while_nobody_looked_is_forgotten(tmp_path: Pat
     assert later.get(key("gone")) is None
     assert LastGoodPolicies(tmp_path).get(key("still")) == policy("still")
     assert LastGoodPolicies(tmp_path).get(key("good-again")) is None
+
+
+def test_of_what_nobody_has_told_yet_nothing_is_forgotten(tmp_path: Path) -> None:
+    known = LastGoodPolicies(tmp_path)
+    known.keep(key("a"), policy("a"))
+    commit(known, "a")
+    later = LastGoodPolicies(tmp_path)
+    assert not commit(later, unheard="a")
+    assert later.get(key("a")) == policy("a") == LastGoodPolicies(tmp_path).get(key("a"))
+    assert commit(later) and later.get(key("a")) is None
 
 
 def test_a_newer_good_version_takes_the_place_of_the_one_on_disk(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class Intake:
         preparing: Preparing,
         state_dir: Path,
     ) -> None:
-        self._reader = cache.reader(*READ)
+        self._cache, self._reader = cache, cache.reader(*READ)
         self._namespaces = cache.table(NAMESPACES)
         self._policies, self._cluster_policies = cache.table(POLICIES), cache.table(CLUSTER_POLICIES)
         self._nodes, self._cluster_nodes = cache.table(NODES), cache.table(CLUSTER_NODES)
@@ -184,8 +184,13 @@ class Intake:
         """What was taken in is in force."""
         self._taken = frozenset()
         if self._policies_changed:
-            due = self._last_good.due(self._index.problems)
+            due = self._last_good.due(self._index.problems, unheard=self._is_unheard)
             self._policies_changed = due is not None and not await asyncio.to_thread(self._last_good.save, due)
+
+    def _is_unheard(self, policy: PolicyKey) -> bool:
+        """Nobody has told in this life what it is now, or it waits to be taken in."""
+        told = self._cache.is_told(POLICIES if policy[0] else CLUSTER_POLICIES)
+        return not told or policy in self._proposed or (POLICIES.name, *policy) in self._later.get(policy[0], ())
 
     def _take(self, changes: Iterable[ChangeKey]) -> None:
         for kind, namespace, name in changes:

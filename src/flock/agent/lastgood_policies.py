@@ -6,7 +6,7 @@ object deleted and made anew under the same name is another one (its uid says so
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +32,20 @@ class LastGoodPolicies:
         self._on_disk: list[Policy] = []
 
     def get(self, key: PolicyKey) -> Policy | None:
-        if self._recalled is None:
-            self._on_disk = self._load()
-            self._recalled = {_key(policy): policy for policy in self._on_disk}
-        return self._good.get(key) or self._recalled.get(key)
+        return self._good.get(key) or self._earlier().get(key)
 
     def keep(self, key: PolicyKey, policy: Policy) -> None:
         self._good[key] = policy if key[0] else {**policy, "kind": CLUSTER_POLICIES.kind}
 
     def drop(self, key: PolicyKey) -> None:
         self._good.pop(key, None)
-        (self._recalled or {}).pop(key, None)
+        self._earlier().pop(key, None)
 
-    def due(self, refused: Collection[PolicyKey]) -> list[Policy] | None:
-        """What has to be on disk, given all that is refused now; None if it is.  Whatever else an earlier life kept
-        is of policies that are gone, or good again."""
-        good = {key: policy for key in sorted(refused) if (policy := self.get(key)) is not None}
+    def due(self, refused: Collection[PolicyKey], *, unheard: Callable[[PolicyKey], bool]) -> list[Policy] | None:
+        """What has to be on disk, given all that is refused now; None if it is.  What else an earlier life kept is of
+        policies that are gone, or good again; but for those of which nobody has told yet whether they are."""
+        keys = {*refused, *filter(unheard, self._earlier())}
+        good = {key: policy for key in sorted(keys) if (policy := self.get(key)) is not None}
         self._recalled = {key: policy for key, policy in good.items() if key not in self._good}
         return None if [*good.values()] == self._on_disk else [*good.values()]
 
@@ -60,6 +58,12 @@ class LastGoodPolicies:
             return False
         self._on_disk = policies
         return True
+
+    def _earlier(self) -> dict[PolicyKey, Policy]:
+        if self._recalled is None:
+            self._on_disk = self._load()
+            self._recalled = {_key(policy): policy for policy in self._on_disk}
+        return self._recalled
 
     def _load(self) -> list[Policy]:
         try:

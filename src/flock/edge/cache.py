@@ -52,7 +52,8 @@ class Cache:
         self._tables: dict[str, dict[Key, Any]] = {kind.name: {} for kind in kinds}
         self._listed: dict[str, set[Extent]] = {kind.name: set() for kind in kinds}
         self._needed: dict[str, dict[Extent, float]] = {kind.name: {} for kind in kinds if kind.partial}  # since when
-        self._remembered: dict[str, frozenset[Extent]] = {}  # what an earlier life followed of kinds known by it alone
+        # Kinds that are known from an earlier life alone, and what it followed of them.
+        self._remembered: dict[str, frozenset[Extent]] = {}
         self._log: OrderedDict[ChangeKey, int] = OrderedDict()  # what the slowest reader has not read yet
         self._number = 0  # of the last change
         self._readers: WeakSet[Reader] = WeakSet()
@@ -182,7 +183,7 @@ class Cache:
             self._tell_soon()
 
     def recalled(self, kind: Kind[Any], extents: Collection[Extent]) -> None:
-        """What an earlier life knew of a partial kind has been put, in place of all there is.  It followed these."""
+        """What an earlier life knew of a kind has been put, in place of all there is.  It followed these."""
         self.listed(kind)
         self._remembered[kind.name] = frozenset(extents)
 
@@ -200,6 +201,11 @@ class Cache:
         if extent == ALL:
             self._remembered.pop(kind.name, None)
         self._watches.pop((kind.name, extent), None)
+
+    def is_told(self, kind: Kind[Any]) -> bool:
+        """All of it, in this life, by somebody who knows the kind: what is not there now is gone."""
+        absent = (watch.absent for (name, _), watch in self._watches.items() if name == kind.name)
+        return self.is_listed(kind) and kind.name not in self._remembered and not any(absent)
 
     def is_listed(self, kind: Kind[Any], extent: Extent = ALL) -> bool:
         return extent in self._listed[kind.name]

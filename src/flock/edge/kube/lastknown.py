@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from flock.core.errors import FlockError
-from flock.core.kinds import NODE_CONFIGS, TEMPLATES, Extent, Key, Kind
+from flock.core.kinds import ALL, NODE_CONFIGS, TEMPLATES, Extent, Key, Kind
 from flock.edge.cache import Cache, Problem
 from flock.edge.kube.following import Following
 from flock.edge.placing import place
@@ -91,7 +91,7 @@ class LastKnown:
                 for key, value in known.get(kind.name, {}).items():
                     self._cache.put(kind, key, value)
                 self._recalled.add(kind.name)
-                self._cache.listed(kind)
+                self._cache.recalled(kind, [ALL])
         for following in self._followings:
             extents = known.get(_followed(following.kind)) or {("", ""): None}  # an older one did not tell
             following.recall(known.get(following.kind.name, {}), [Extent(*extent) for extent in extents])
