@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOCK = ROOT / "build" / "flock"
 HURRIED = ROOT / "tests" / "hurried.py"
 BIN = Path(sys.executable).parent
+PATIENCE = 30.0  # seconds one wait may last: far above what a busy machine needs, well below a test's time limit
 _numbers = itertools.count()
 ALIVE: list["Node"] = []  # what a failed test shows
 
@@ -44,7 +45,7 @@ def run(*command: object, check: bool = True, **kwargs: Any) -> subprocess.Compl
     return done
 
 
-def eventually(condition: Any, *, within: float = 10.0, what: str = "condition") -> Any:
+def eventually(condition: Any, *, within: float = PATIENCE, what: str = "condition") -> Any:
     """Wait, bounded, until `condition()` is truthy; returns its value."""
     deadline, pause = time.monotonic() + within, 0.01
     while True:

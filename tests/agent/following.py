@@ -11,7 +11,7 @@ from namespaces import within
 
 WHERE = ("127.0.0.1", 9465)
 HTTP = ("--http", ":".join(map(str, WHERE)))
-PATIENCE = 15.0
+PATIENCE = 30.0
 EVENT = re.compile(rb"(?:id: (\d+)\n)?event: (\w+)\ndata: ([^\r\n]+)")
 
 

@@ -100,7 +100,7 @@ def settle(node: Node, **how: Any) -> None:
         return False
 
     with contextlib.suppress(AssertionError):
-        eventually(sound, within=8)
+        eventually(sound)
     assert_sound(node, **how)
 
 
@@ -179,12 +179,27 @@ def failure(node: Node, verb: str, container: str = "", **how: Any) -> CniFailur
 
 
 def failure_after(node: Node, damage: Callable[[], object], verb: str, container: str, **how: Any) -> CniFailure:
-    """The same after `damage`.  The agent may have repaired it before it was asked: then it is done once more."""
+    """The same after `damage`, of which the agent learns with the question.  It may have repaired it all the same
+    before it looked: then it is done once more."""
     for _ in range(20):
-        damage()
-        with contextlib.suppress(AssertionError):
-            return failure(node, verb, container, **how)
+        assert node.agent is not None
+        node.agent.send_signal(signal.SIGSTOP)
+        try:
+            damage()
+            asking = node.cni_start(verb, container, **how)
+            eventually(lambda pid=asking.pid: _has_asked(pid), what="the question is on its way")
+        finally:
+            node.agent.send_signal(signal.SIGCONT)
+        if isinstance(found := outcome(asking), CniFailure):
+            return found
     raise AssertionError(f"{verb} {container} never failed")
+
+
+def _has_asked(pid: int) -> bool:
+    """It sleeps, and has a connection to wait for an answer on."""
+    descriptors = Path(f"/proc/{pid}/fd").iterdir()
+    sleeps = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    return sleeps and any(str(fd.readlink()).startswith("socket:") for fd in descriptors)
 
 
 def collect(node: Node, *kept: str) -> None:

@@ -17,7 +17,7 @@ WHERE = "127.0.0.1:9465"
 FETCH = """
 import sys, urllib.error, urllib.request
 try:
-    answer = urllib.request.urlopen(sys.argv[1], timeout=10)
+    answer = urllib.request.urlopen(sys.argv[1], timeout=30)
 except urllib.error.HTTPError as error:
     answer = error
 except urllib.error.URLError:
@@ -76,7 +76,7 @@ def test_pages_whose_port_is_taken_are_missed_until_it_is_free_and_pods_are_not_
         (complaint,) = eventually(lambda: fresh.ask("status")["degraded"], what="the pages are missed")
         assert "--http" in complaint and "in use" in complaint
         fresh.pod("a")
-    eventually(lambda: fetch(fresh, "/readyz")[0] == 200, what="the pages once the port is free", within=30)
+    eventually(lambda: fetch(fresh, "/readyz")[0] == 200, what="the pages once the port is free")
     eventually(lambda: fresh.ask("status")["degraded"] == [], what="the complaint to end")
 
 

@@ -30,17 +30,17 @@ def reported(cluster: Clustered) -> dict[str, Any]:
 def test_a_node_reports_in_its_nodeconfig(cluster: Clustered) -> None:
     cluster.configure()
     cluster.start()
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report")
 
 
 def test_a_nodeconfig_deleted_and_made_anew_is_reported_in_again(cluster: Clustered) -> None:
     cluster.configure()
     cluster.start()
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the first report", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the first report")
     cluster.api.delete("NodeConfig", "n1")
     cluster.configure()
     assert not reported(cluster)
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="a report in the new object", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="a report in the new object")
 
 
 def test_a_report_that_is_refused_is_tried_again_and_complained_about_once(cluster: Clustered) -> None:
@@ -48,17 +48,17 @@ def test_a_report_that_is_refused_is_tried_again_and_complained_about_once(clust
     cluster.api.errors[place] = 403
     cluster.configure()
     cluster.start()
-    eventually(lambda: len(cluster.api.asked(place, "PATCH")) > 1, what="a second attempt", within=30)
+    eventually(lambda: len(cluster.api.asked(place, "PATCH")) > 1, what="a second attempt")
     assert cluster.node.is_ready(), "nothing of the node's own depends on it"
     del cluster.api.errors[place]
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report")
     assert cluster.node.log_text().count("could not report") == 1
 
 
 def test_a_report_that_somebody_wiped_is_written_again(cluster: Clustered) -> None:
     cluster.configure()
     cluster.start()
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the first report", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the first report")
     cluster.api.patch(("NodeConfig", "", "n1"), {"status": {}})
     eventually(lambda: reported(cluster).get("Ready") == "True", what="the report again", within=90)
 
@@ -66,7 +66,7 @@ def test_a_report_that_somebody_wiped_is_written_again(cluster: Clustered) -> No
 def test_a_report_is_not_written_again_and_again(cluster: Clustered) -> None:
     cluster.configure()
     cluster.start()
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report")
     writes = len(cluster.api.asked("/apis/flock.fritzlab.net", "PATCH"))
     passes = len(cluster.api.asked("/api/v1/pods"))
     cluster.api.hang_up()  # watches come back, and objects are looked at anew
@@ -82,7 +82,7 @@ def test_a_report_is_not_written_again_and_again(cluster: Clustered) -> None:
 def test_a_node_that_templates_alone_configure_makes_itself_a_place_to_report_in(cluster: Clustered) -> None:
     cluster.api.put(TEMPLATE)
     cluster.start()
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report")
     made = cluster.api.get("NodeConfig", "n1")
     assert made is not None and made["spec"] == {}
     assert made["metadata"]["labels"] == {"flock.fritzlab.net/created-by": "agent"}
@@ -96,7 +96,7 @@ def test_the_place_it_made_configures_nothing(cluster: Clustered) -> None:
     """Without its template the node goes on by the last good configuration, as if there were no object at all."""
     cluster.api.put(TEMPLATE)
     cluster.start()
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report")
     pools = cluster.node.ask("status")["pools"]
     cluster.api.delete("NodeConfigTemplate", "common")
     eventually(lambda: "stays in force" in str(cluster.node.ask("status")["degraded"]), what="the loss to be told")
@@ -106,7 +106,7 @@ def test_the_place_it_made_configures_nothing(cluster: Clustered) -> None:
 def test_what_an_operator_writes_into_that_place_counts(cluster: Clustered) -> None:
     cluster.api.put(TEMPLATE)
     cluster.start()
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report")
     made = cluster.api.get("NodeConfig", "n1")
     assert made is not None
     cluster.api.put({**made, "spec": {"cidr4": ["198.51.100.0/24"]}})
@@ -116,15 +116,15 @@ def test_what_an_operator_writes_into_that_place_counts(cluster: Clustered) -> N
 def test_a_place_that_is_deleted_is_made_anew(cluster: Clustered) -> None:
     cluster.api.put(TEMPLATE)
     cluster.start()
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report")
     cluster.api.delete("NodeConfig", "n1")
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report in a new object", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report in a new object")
 
 
 def test_a_node_that_nothing_configures_makes_no_object(cluster: Clustered) -> None:
     cluster.configure()
     cluster.start()
-    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report", within=20)
+    eventually(lambda: reported(cluster).get("Ready") == "True", what="the report")
     cluster.api.delete("NodeConfig", "n1")
     eventually(lambda: "stays in force" in str(cluster.node.ask("status")["degraded"]), what="the loss to be told")
     with pytest.raises(AssertionError, match="an object"):

@@ -125,7 +125,7 @@ def test_a_rebuild_that_failed_is_tried_again(node: Node, point: str) -> None:
     node.stop()
     node.ip("link", "del", host(result))
     node.start(fault=f"{point}=ENOBUFS@1")
-    eventually(lambda: all(map(node.ping, addresses_of(result))), what="the pod is back", within=20)
+    eventually(lambda: all(map(node.ping, addresses_of(result))), what="the pod is back")
     settle(node)
 
 
@@ -332,7 +332,7 @@ def test_a_tcp_stream_between_pods_survives_kill_restart_and_other_pods(node: No
         return socket.create_server((address, 5000), family=socket.AF_INET6)
 
     server = within(node.path("b"), listen)
-    client = within(node.path("a"), lambda: socket.create_connection((address, 5000), timeout=10))
+    client = within(node.path("a"), lambda: socket.create_connection((address, 5000), timeout=30))
     accepted, _ = server.accept()
     received: list[int] = []
 

@@ -160,7 +160,7 @@ def test_a_node_that_boots_without_an_api_server_isolates_by_what_it_remembers(c
 
 def remembered(cluster: Clustered, *texts: str) -> None:
     file = cluster.node.state_dir / "cluster.json"
-    eventually(lambda: file.exists() and all(t in file.read_text() for t in texts), what="the memory", within=30)
+    eventually(lambda: file.exists() and all(t in file.read_text() for t in texts), what="the memory")
     json.loads(file.read_text())
 
 

@@ -13,7 +13,7 @@ from flock.edge.callers import PLACES
 from flock.edge.http import ANSWERED, OTHERS, READERS, HttpServer, Page, Request, Stream
 
 LONG = b"x" * (4 << 20)
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Served:

@@ -145,7 +145,7 @@ def test_the_last_known_state_is_in_force_while_the_server_is_away_at_start(serv
     async def first(known: Cache, _: KubeFeeder) -> None:
         reader = known.reader(CLUSTER_PODS)
         known.need(CLUSTER_PODS, [Extent("evil")])
-        await until(lambda: file.exists() and "ClusterPod" in file.read_text(), "the state on disk")
+        await until(lambda: file.exists() and '"kind":"ClusterPod",' in file.read_text(), "the state on disk")
         assert reader.changes() == [("ClusterPod", "evil", "b"), ("ClusterPod", "evil", "c")]
 
     async def second(known: Cache, _: KubeFeeder) -> None:

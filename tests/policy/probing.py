@@ -21,7 +21,7 @@ from typing import NamedTuple
 from flock.edge.kernel import netns
 
 GRACE = 0.03
-PATIENCE = 8.0
+PATIENCE = 30.0
 SCTP = 132
 MAGIC = b"flock probe"
 

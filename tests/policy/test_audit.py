@@ -217,7 +217,7 @@ def test_under_load_it_drops_nothing_and_without_the_annotation_it_is_in_force_i
             lambda came=strangers: somebody_gets_in() and min(map(len, came.values())) > MANY, what="it is not in force"
         )
         node.write("guard", locked(audit=False))
-        eventually(lambda: not somebody_gets_in(), what="it is in force", within=20)
+        eventually(lambda: not somebody_gets_in(), what="it is in force")
         for came in strangers.values():
             assert lost(came) == [], "nothing is lost before"
         last = [max(came) for came in strangers.values()]

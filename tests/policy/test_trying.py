@@ -188,6 +188,6 @@ def test_wrong_usage(cluster: RealCluster) -> None:
 
 def nothing_is_left(cluster: RealCluster, before: list[str]) -> None:
     with contextlib.suppress(AssertionError):
-        eventually(lambda: rules(cluster) == before, within=5)
+        eventually(lambda: rules(cluster) == before)
     left = Counter(rules(cluster))
     assert left - Counter(before) == Counter(before) - left == Counter()

@@ -99,10 +99,10 @@ def test_the_command_prints_an_address_that_works_and_ends_when_interrupted(seen
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as view:
         assert view.stdout is not None
         address = view.stdout.readline().strip()
-        with urllib.request.urlopen(address, timeout=10) as page:
+        with urllib.request.urlopen(address, timeout=30) as page:
             assert page.status == 200
-        with urllib.request.urlopen(f"{address}api/stream", timeout=10) as stream:
+        with urllib.request.urlopen(f"{address}api/stream", timeout=30) as stream:
             assert stream.readline().startswith(b"retry")
             view.send_signal(signal.SIGINT)
-            out, error = view.communicate(timeout=10)
+            out, error = view.communicate(timeout=30)
     assert (view.returncode, out, error) == (0, "", "")
