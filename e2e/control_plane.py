@@ -27,6 +27,7 @@ BUILDER = Path(__file__).with_name("build-kubernetes")
 # Two pod addresses need it everywhere in this release; later ones have it on.
 GATES = "--feature-gates=IPv6DualStack=true"
 SERVICES = "10.96.0.0/16,fd00:96::/112"
+NAME_SERVICE = "10.96.0.10"  # where pods ask for names, if a test serves them there
 # For nodes whose NodeConfig names no CIDR; the controller manager gives each node one of either family.
 CLUSTER_CIDRS = "100.66.0.0/16,2001:db8:6600::/48"
 

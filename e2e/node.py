@@ -16,7 +16,7 @@ from signal import SIGTERM
 from typing import Any
 
 import cgroups
-from control_plane import ControlPlane
+from control_plane import NAME_SERVICE, ControlPlane
 from images import SANDBOX
 from places import Place
 
@@ -156,7 +156,9 @@ class Node:
             "featureGates": {"IPv6DualStack": True},
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{self.cgroup}",
-            "resolvConf": "",  # names are not what is tested
+            "resolvConf": "",  # no names but the cluster's own
+            "clusterDNS": [NAME_SERVICE],
+            "clusterDomain": "cluster.local",
             "volumePluginDir": str(self.directory / "volume-plugins"),  # it makes the directory
             # The machine's disk may be full of other things: evict nothing and keep images, no registry has them.
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},

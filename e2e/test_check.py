@@ -2,15 +2,14 @@
 
 import json
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM, Signals
-from typing import Any
 
 import pytest
+from checking import checked, flockctl, passed, red
 from cluster import Cluster
 from deployment import NAMESPACE, agent_pod, is_well, status
 from places import eventually
@@ -18,34 +17,11 @@ from places import eventually
 from flock.core.annotations import CHECK
 from flock.lab import namespaces
 
-FLOCKCTL = Path(sys.executable).with_name("flockctl")
 SECRET = "Distinctive-Tok_81x"
 BACK = 240.0  # seconds until all is as before; a kubelet may have restarted something meanwhile
 MINUTE = 60.0
 
 pytestmark = pytest.mark.timeout(500)
-Rows = list[dict[str, Any]]
-
-
-def flockctl(cluster: Cluster, *words: str) -> list[str | Path]:
-    plane = cluster.plane
-    return [
-        "env",
-        f"PATH={plane.bin}:/usr/sbin:/usr/bin:/sbin:/bin",
-        FLOCKCTL,
-        *words,
-        f"--kubeconfig={plane.kubeconfig}",
-    ]
-
-
-def checked(cluster: Cluster) -> tuple[int, Rows]:
-    done = cluster.plane.place.attempt(*flockctl(cluster, "check", "cluster", "-o", "json"), timeout=2 * MINUTE)
-    assert done.returncode in (0, 1) and done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
-
-
-def red(rows: Rows) -> dict[tuple[str, str], str]:
-    return {(r["check"], r["source"].partition("/")[0]): r["said"] for r in rows if r["result"] == "fail"}
 
 
 def left(cluster: Cluster) -> list[str]:
@@ -85,7 +61,7 @@ def up(cluster: Cluster, node: str) -> bool:
 def test_a_cluster_that_works_is_green(well: Cluster, record_property: Callable[[str, object], None]) -> None:
     code, rows = checked(well)
     assert (code, red(rows)) == (0, {})
-    done = {row["check"] for row in rows if row["result"] == "pass"}
+    done = passed(rows)
     assert done >= {"agent", "sessions", "policy rules", "pods attach", "pod to pod", "full size", "node to pod"}
     assert done >= {"policy denies", "anycast moves", "host ports"}
     skipped = {row["check"]: row["said"] for row in rows if row["result"] == "skip"}

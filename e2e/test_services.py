@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import image
 import pytest
+from checking import checked, passed, red
 from cluster import Cluster
+from control_plane import NAME_SERVICE
 from deployment import MANIFESTS
 from places import eventually
 from traffic import Request, requests, route_changes
-from workloads import PORT, deployment
+from workloads import DNS_PORT, PORT, deployment, name_server
 
 ADDRESS = "192.0.2.80"  # of a range that the routers take host routes of
 HTTP = 80
@@ -132,6 +135,29 @@ def test_without_kube_proxy_a_node_withdraws_and_with_it_is_back(web: Cluster) -
     assert [row["reason"].partition(" (")[0] for row in rows] == ["kube-proxy does not say 200"]
     web.nodes["n1"].start_kube_proxy(web.plane)
     announced_by(web, "n1", "n2")
+
+
+def test_a_check_of_the_cluster_finds_services_and_names_served(web: Cluster) -> None:
+    plane, selector = web.plane, {"app": "names"}
+    served = {"selector": selector, "clusterIP": NAME_SERVICE, "ports": [{"port": DNS_PORT, "protocol": "UDP"}]}
+    plane.apply(
+        name_server("names", namespace="kube-system", image=image.flock()[0]),
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}},
+            "spec": served,
+        },
+    )
+    try:
+        web.ready_pods(1, "app=names", namespace="kube-system")
+        code, rows = checked(web)
+        assert (code, red(rows)) == (0, {}) and passed(rows) >= {"pod to Service", "names"}
+        plane.kubectl("delete", "pod", "names", "--namespace=kube-system", "--force", "--grace-period=0")
+        code, rows = checked(web)
+        assert code == 1 and {check for check, _ in red(rows)} == {"names"}
+    finally:
+        plane.kubectl("delete", "--namespace=kube-system", "--ignore-not-found", "service/kube-dns", "pod/names")
 
 
 def test_with_policy_cluster_every_node_announces_while_an_endpoint_is_anywhere(web: Cluster) -> None:
