@@ -79,6 +79,14 @@ def announced_by(cluster: Cluster, *nodes: str) -> None:
     eventually(lambda: announcers(cluster) == {*nodes}, what=f"{nodes} to announce, and no other")
 
 
+def spread(cluster: Cluster, replicas: int = REPLICAS) -> None:
+    """So many pods on both nodes.  They are scheduled anew: an update may have left all of them on one."""
+    for count in (0, replicas):
+        cluster.plane.kubectl("scale", "deployment", NAME, f"--replicas={count}")
+        cluster.ready_pods(count, f"app={NAME}")
+    announced_by(cluster, "n1", "n2")
+
+
 def flockctl(cluster: Cluster, node: str, *arguments: str) -> Any:
     program = Path(sys.executable).with_name("flockctl")
     return json.loads(cluster.nodes[node].place.run(program, *arguments, "--output=json"))
@@ -97,9 +105,7 @@ def judged(made: list[Request], changes: list[float]) -> tuple[str, list[Request
 def test_a_rolling_update_costs_only_requests_that_a_router_moves(
     web: Cluster, replicas: int, record_property: Callable[[str, object], None]
 ) -> None:
-    web.plane.kubectl("scale", "deployment", NAME, f"--replicas={replicas}")
-    web.ready_pods(replicas, f"app={NAME}")
-    announced_by(web, "n1", "n2")
+    spread(web, replicas)
     with route_changes(web, ADDRESS) as changes, requests(web, ADDRESS, HTTP) as made:
         for _ in range(2):
             web.plane.kubectl("rollout", "restart", "deployment", NAME)
@@ -114,7 +120,7 @@ def test_a_rolling_update_costs_only_requests_that_a_router_moves(
 def test_a_drained_node_is_left_by_requests_without_loss_but_for_those_a_router_moves(
     web: Cluster, record_property: Callable[[str, object], None]
 ) -> None:
-    announced_by(web, "n1", "n2")
+    spread(web)
     with route_changes(web, ADDRESS) as changes, requests(web, ADDRESS, HTTP) as made:
         flockctl(web, "n1", "drain")
         announced_by(web, "n2")
@@ -128,7 +134,7 @@ def test_a_drained_node_is_left_by_requests_without_loss_but_for_those_a_router_
 
 
 def test_without_kube_proxy_a_node_withdraws_and_with_it_is_back(web: Cluster) -> None:
-    announced_by(web, "n1", "n2")
+    spread(web)
     web.nodes["n1"].stop_kube_proxy()
     announced_by(web, "n2")
     rows = flockctl(web, "n1", "services")

@@ -8,6 +8,7 @@ import pytest
 from looking import addresses_of, failure, failure_after, flockctl, settle, sysctl
 
 from harness import Node
+from thoroughness import some
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ INSIDE: dict[str, tuple[Break, Callable[[dict[str, Any]], list[str]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", INSIDE)
+@pytest.mark.parametrize("what", some(INSIDE))
 def test_a_difference_inside_the_pod_is_named(attached: tuple[Node, dict[str, Any]], what: str) -> None:
     node, result = attached
     damage, named = INSIDE[what]
@@ -124,7 +125,7 @@ ON_HOST: dict[str, tuple[Break, Callable[[dict[str, Any]], list[str]]]] = {
 }
 
 
-@pytest.mark.parametrize("what", ON_HOST)
+@pytest.mark.parametrize("what", some(ON_HOST))
 def test_a_difference_on_the_host_is_named(attached: tuple[Node, dict[str, Any]], what: str) -> None:
     node, result = attached
     damage, named = ON_HOST[what]

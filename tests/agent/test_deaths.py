@@ -8,10 +8,10 @@ from fault_steps import ADD, DEL, JOURNAL, STORE, STORE_STEPS, armed, await_deat
 from looking import addresses_of, assert_sound, outcome, pod_side, settle, undisturbed
 
 from harness import CniFailure, Node, eventually
-from thoroughness import slowly
+from thoroughness import slowly, some
 
 
-@pytest.mark.parametrize("step", [*ADD, *JOURNAL, *slowly(*STORE)])
+@pytest.mark.parametrize("step", [*some((*ADD, *JOURNAL)), *slowly(*STORE)])
 def test_add_survives_the_agents_death(node: Node, bystander: list[str], step: str) -> None:
     """The executable that was waiting for its answer sends the request again, and gets its pod."""
     node.namespace("a")
@@ -48,7 +48,7 @@ def test_an_add_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(
             node.stop()
 
 
-@pytest.mark.parametrize("step", [*DEL, *JOURNAL, *slowly(*STORE)])
+@pytest.mark.parametrize("step", [*some((*DEL, *JOURNAL)), *slowly(*STORE)])
 def test_del_survives_the_agents_death(node: Node, bystander: list[str], step: str) -> None:
     node.start()
     node.pod("a")
@@ -87,7 +87,7 @@ def test_a_del_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(
             node.stop()
 
 
-@pytest.mark.parametrize("point", STORE_STEPS)
+@pytest.mark.parametrize("point", some(STORE_STEPS))
 def test_what_was_answered_outlives_a_death_while_the_journal_is_folded(
     node: Node, bystander: list[str], point: str
 ) -> None:

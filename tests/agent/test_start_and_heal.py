@@ -23,6 +23,7 @@ from looking import (
 
 from harness import NODE_CONFIG, CniFailure, Node, eventually
 from namespaces import within
+from thoroughness import some
 
 
 def host(result: dict[str, Any]) -> str:
@@ -46,7 +47,7 @@ LOSSES: dict[str, Callable[[Node, dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("what", LOSSES)
+@pytest.mark.parametrize("what", some(LOSSES))
 def test_what_somebody_takes_away_on_the_host_comes_back(node: Node, what: str) -> None:
     result, other = node.pod("a"), node.pod("b")
     with undisturbed(node, *addresses_of(other)):
@@ -57,7 +58,7 @@ def test_what_somebody_takes_away_on_the_host_comes_back(node: Node, what: str) 
     node.cni("CHECK", "a", prevResult=result)
 
 
-@pytest.mark.parametrize("what", LOSSES)
+@pytest.mark.parametrize("what", some(LOSSES))
 def test_what_somebody_took_away_while_the_agent_was_down_comes_back_at_start(node: Node, what: str) -> None:
     result, other = node.pod("a"), node.pod("b")
     node.stop()
@@ -101,7 +102,7 @@ def test_a_rebuilt_link_that_could_not_be_recorded_is_still_a_whole_one(node: No
 
 
 @pytest.mark.parametrize(
-    "point", ["add.link", "add.pending", "add.host-side", "add.pod-side", "journal.write", "journal.written"]
+    "point", some(["add.link", "add.pending", "add.host-side", "add.pod-side", "journal.write", "journal.written"])
 )
 def test_a_running_pod_whose_link_is_being_rebuilt_survives_a_crash(node: Node, point: str) -> None:
     """Invariant 2: nobody repeats an ADD for it, so its addresses must not be given up."""
@@ -118,7 +119,7 @@ def test_a_running_pod_whose_link_is_being_rebuilt_survives_a_crash(node: Node, 
 
 
 @pytest.mark.parametrize(
-    "point", ["netlink.send", "add.link", "add.host-side", "add.pod-side", "journal.make=EIO,store.write"]
+    "point", some(["netlink.send", "add.link", "add.host-side", "add.pod-side", "journal.make=EIO,store.write"])
 )
 def test_a_rebuild_that_failed_is_tried_again(node: Node, point: str) -> None:
     result = node.pod("a")

@@ -72,6 +72,7 @@ def test_annotations_of_a_pod_without_a_manifest_arrive_through_the_runtime(runt
     only4.ping(ip4)
 
 
+@pytest.mark.slow
 def test_twenty_anycast_pods_started_at_once_do_not_disturb_the_runtimes_loopback_plugin(runtime: Containerd) -> None:
     """containerd runs that plugin beside ours, and it fails a pod whose `lo` has an address already."""
     start = partial(runtime.run_pod, annotations={"flock.fritzlab.net/anycast": ANYCAST})

@@ -219,8 +219,8 @@ class Services(Reconciler):
         others = sorted(other.service for who, other in sharing.items() if who != key)
         reason = self._why_not(key, offer)
         announced = not reason and offer.address in self.announced
-        if reason and offer.address in self.announced:
-            reason += f"; it is announced for {', '.join(sorted(self._served(offer.address)))}"
+        if reason and offer.address in self.announced and (served := self._served(offer.address)):
+            reason += f"; it is announced for {', '.join(sorted(served))}"
         return {
             "service": offer.service,
             "address": offer.address,
