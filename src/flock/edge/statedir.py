@@ -13,6 +13,10 @@ from flock.core.errors import StoreFailure
 from flock.core.faults import Point, faults
 
 
+class NotFlushed(OSError):
+    """The directory could not be: the new file is there until the machine dies or it is replaced, and then may be."""
+
+
 class StateDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,8 +48,7 @@ class StateDirectory:
             raise StoreFailure(f"cannot read {self.path / name}: {error.strerror}") from None
 
     def replace(self, name: str, content: Iterable[bytes]) -> None:
-        """Durable when this returns.  On OSError nothing but the old file is there, unless it was the directory that
-        could not be flushed: then the new one is, until the machine dies or it is replaced."""
+        """Durable when this returns.  On OSError nothing but the old file is there, on NotFlushed the new one."""
         path = f"{self.path}/{name}"
         temporary = f"{path}.tmp"
         try:
@@ -67,8 +70,11 @@ class StateDirectory:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # noqa: PTH108
             raise
-        faults.reach(Point.STORE_RENAMED)
-        self.sync()
+        try:
+            faults.reach(Point.STORE_RENAMED)
+            self.sync()
+        except OSError as error:
+            raise NotFlushed(error.errno, error.strerror) from None
 
     def sync(self) -> None:
         os.fsync(self._fd)

@@ -38,6 +38,7 @@ class Store:
         self._record = Record(cooldown=cooldown)  # as on disk
         self._view: dict[str, Allocation] = {}  # with half-done work over it
         self._number = 0  # of the last round, failed ones included
+        self._doubtful: dict[str, int] = {}  # whose change failed, in which round, and may be on disk all the same
         self._changes = Rounds(self._flush)
         self._worker = Worker("store")
         self._listeners: list[Callable[[], None]] = []
@@ -115,16 +116,18 @@ class Store:
 
     async def forget(self, container_id: str, *, released: Iterable[Released]) -> None:
         """Drop the entry; `released` addresses cool down from now on, across restarts."""
-        if container_id in self._record.entries:
+        if container_id in self._record.entries or container_id in self._doubtful:
             await self._changes.join(Change(container_id, None, tuple(released)))
         self._unmark(container_id)
 
     async def fold(self) -> None:
         """Bring the file up to all that was answered until now; StoreFailure if it cannot be.  Slows nobody down."""
+        number = self._number
         try:
-            await asyncio.to_thread(self._disk.fold, self._record.whole(), number=self._number)
+            await asyncio.to_thread(self._disk.fold, self._record.whole(), number=number)
         except OSError as error:
             raise self._failed(error) from None
+        self._doubtful = {who: failed for who, failed in self._doubtful.items() if failed > number}
         self.last_error = ""
 
     async def close(self) -> None:
@@ -140,8 +143,11 @@ class Store:
         try:
             await self._worker.run(self._disk.commit, changes, number=number, record=self._record)
         except Exception as error:
+            if self._disk.doubtful:
+                self._doubtful |= {change.container_id: number for change in changes}
             raise self._failed(error) from None
         else:
+            self._doubtful.clear()
             self._record.apply(changes)
             for change in changes:
                 self._show(change.container_id)
