@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 PYTHON := .venv/bin/python
 # More than half of what tests do is waiting.
-WORKERS := $(shell expr $$(nproc) + 2)
+WORKERS := $(shell expr $$(nproc) + 3)
 PACKAGES := python3 python3-venv gcc musl-tools iproute2 iputils-ping nftables bird2
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 TEST_PACKAGES := $(CROSS_PACKAGES) qemu-user-static git containerd runc containernetworking-plugins iptables frr gobgpd openbgpd conntrack \
