@@ -116,6 +116,21 @@ def test_a_server_that_forbids_it_keeps_no_pod_waiting_and_says_so(fresh: Node, 
     assert fresh.ask("status")["ready"]
 
 
+def test_an_address_that_is_not_granted_is_told_to_the_service_once_by_however_many_nodes(
+    fresh: Node, server: ApiServer
+) -> None:
+    """Another life is another node, as the API server sees it."""
+    server.put(service("other", "198.51.100.9", policy="Cluster"), endpoints("other", node="n2"))
+    posted = "/api/v1/namespaces/shop/events"
+    for times in (1, 2):
+        start(fresh, server)
+        eventually(lambda n=times: len(server.asked(posted, "POST")) == n, what="it is told")
+        fresh.stop()
+    (event,) = server.all("Event")
+    assert event["reason"] == "FlockServiceNotAnnounced" and "198.51.100.9" in event["message"]
+    assert event["involvedObject"]["kind"] == "Service" and event["involvedObject"]["name"] == "other"
+
+
 def test_what_is_announced_stays_while_the_server_is_away_over_a_restart(fresh: Node, server: ApiServer) -> None:
     start(fresh, server)
     announces(fresh, BOTH)

@@ -42,7 +42,7 @@ class KubeWriter:
 
     async def service_event(self, *, namespace: str, name: str, uid: str, message: str) -> None:
         reference = {"apiVersion": "v1", "kind": "Service", "namespace": namespace, "name": name, "uid": uid}
-        await self._event(reference, namespace, "FlockServiceNotAnnounced", message, "Warning")
+        await self._event(reference, namespace, "FlockServiceNotAnnounced", message, "Warning", one=True)
 
     async def config_event(self, *, reason: str, message: str, uid: str = "") -> None:
         reference = {"apiVersion": API_VERSION, "kind": "NodeConfig", "name": self._node, "uid": uid}
