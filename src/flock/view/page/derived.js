@@ -24,7 +24,15 @@ export function sessionState(session, cut) {
   return session.up ? "up" : "down";
 }
 
+const worked = new WeakMap(); // node, as it was told -> its sessions
+
 export function sessionsOf(node, routers) {
+  if (routers.size) return sessions(node, routers);
+  if (!worked.has(node)) worked.set(node, sessions(node, routers));
+  return worked.get(node);
+}
+
+function sessions(node, routers) {
   return (node.status?.sessions ?? []).map((session) => {
     const other = routers.get(session.peer)?.sessions.find((s) => s.peer === node.name);
     const told = !node.reached && other ? { up: other.up, state: other.state, by: session.peer } : {};

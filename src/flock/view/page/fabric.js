@@ -11,7 +11,7 @@ import { age, icon, many, mark, state, STATES } from "./words.js";
 const CROWD = 40; // nodes from which on tiles are small
 const LANE = 9; // px between the lines of two routers
 const GUTTER = 8;
-const FIRST = 72;
+const FIRST = 48, MORE = 32; // tiles drawn at once, and in each frame that follows
 const OLD = 8; // seconds from which on the age of a status is shown
 
 export function Fabric({ given }) {
@@ -77,7 +77,7 @@ class Spine extends Component {
 }
 
 class Rack extends Component {
-  state = { first: FIRST }; // as many tiles as are seen at once; the others follow frame by frame
+  state = { first: FIRST }; // the others follow frame by frame, so that whoever opens the view need not wait for all
 
   componentDidMount() {
     this.more();
@@ -102,14 +102,15 @@ class Rack extends Component {
     if (this.frame || this.state.first >= this.props.group.nodes.length) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
-      this.setState(({ first }) => ({ first: first + FIRST }));
+      this.setState(({ first }) => ({ first: first + MORE }));
     });
   }
 
   // From each router down to its trunk at the left, and the trunks down to the last row: only the layout knows where.
   wire() {
     const last = [...this.list.querySelectorAll(".tile")].at(-1);
-    this.list.style.setProperty("--depth", `${last ? last.offsetTop : 0}px`);
+    const depth = last ? last.offsetTop : 0; // told to the trunks alone: what all tiles inherit is worked out anew for all
+    this.list.querySelectorAll(".trunk").forEach((line, at) => (line.style.height = `${depth + lane(at)}px`));
     const box = this.box.getBoundingClientRect();
     [...this.box.querySelectorAll(".routers .router")].forEach((router, at) => {
       const place = router.getBoundingClientRect();
@@ -143,7 +144,7 @@ class Rack extends Component {
         "ul",
         { class: "nodes", ref: (list) => (this.list = list), style: { paddingLeft: `${lanes * GUTTER + 6}px` }, onKeyDown: (event) => this.move(event) },
         shown.slice(0, this.state.first).map((tile) => h(Tile, { key: tile.node.name, tile, routers: group.routers, stamp: stamp(tile) })),
-        group.routers.map((name, at) => h("li", { class: "trunk", "aria-hidden": "true", key: `trunk ${name}`, style: { left: `${trunk(at)}px`, height: `calc(var(--depth) + ${lane(at)}px)` } })).filter(() => shown.length > 1),
+        group.routers.map((name, at) => h("li", { class: "trunk", "aria-hidden": "true", key: `trunk ${name}`, style: { left: `${trunk(at)}px` } })).filter(() => shown.length > 1),
       ),
       shown.length ? null : h("p", { class: "empty" }, ill && !query ? "all nodes here are well" : "no node here is like that"),
     );
@@ -169,16 +170,17 @@ function Router({ name }) {
   );
 }
 
-// What a tile shows besides its node's own state; the same again is not drawn again.
+// All that a tile shows: the same again is not drawn again, however often its node tells it.
 function stamp({ node, sessions, state: kind }) {
   const marks = marked() ? sessions.map((s) => isMarked(`session ${node.name} ${s.peer}`)).concat(isMarked(`node ${node.name}`)) : "";
   const chosen = selected()[1] === node.name ? selected().join() : "";
-  return [kind, sessions.map((s) => sessionState(s, model.cut) + s.state + s.bfd), marks, chosen, node.reached ? old(node) : sinceWhen(node)].join();
+  const said = sessions.map((s) => [s.peer, sessionState(s, model.cut), s.state, s.bfd, s.guessed]);
+  return [kind, reason(node, kind), node.status?.pods?.committed, said, marks, chosen, node.reached ? old(node) : sinceWhen(node)].join();
 }
 
 class Tile extends Component {
   shouldComponentUpdate(next) {
-    return next.tile.node !== this.props.tile.node || next.stamp !== this.props.stamp;
+    return next.stamp !== this.props.stamp;
   }
 
   render({ tile: { node, sessions, state: kind }, routers }) {
