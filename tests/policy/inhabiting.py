@@ -1,6 +1,8 @@
 """A real cluster with pods and nodes for everybody to ask, and random packets between them."""
 
 import contextlib
+import itertools
+import json
 import socket
 from random import Random
 
@@ -8,6 +10,8 @@ from evaluator import Subject
 from probing import Cell, Seat
 from realcluster import RealCluster
 from worlds import NAMESPACES, PORTS, PROTOCOLS, labels, named_ports
+
+from harness import eventually, run
 
 PODS = 10
 
@@ -53,13 +57,27 @@ def subject(cluster: RealCluster, key: str, *, local: bool) -> Subject:
     )
 
 
+_source_ports = itertools.count(10_000)  # below those that the kernel gives out
+
+
+def audited(cluster: RealCluster) -> int:
+    """Connections of the first node that an audited policy would drop, as the kernel counts them."""
+    listing = ("nft", "-j", "list", "counters", "table", "inet", "flock")
+    listed = json.loads(run("nsenter", f"--net=/run/netns/{cluster.nodes[0].netns}", *listing).stdout)["nftables"]
+    return next(c["counter"]["packets"] for c in listed if c.get("counter", {}).get("name") == "audited")
+
+
 def open_flows(cluster: RealCluster, source: str, destination: str, *, count: int) -> None:
-    """At once, so that no two have the same port: each is a connection of its own."""
+    """To be audited; each from a port that nobody had before, so that it is a connection of its own.  Waits until they
+    have arrived."""
+    before = audited(cluster)
     with contextlib.ExitStack() as stack:
         with cluster.prober.seats[source].inside():
             flows = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(count)]
         for flow in flows:
+            flow.bind(("", next(_source_ports)))
             flow.sendto(b"x", (cluster.address(destination, 4), PORTS[0]))
+    eventually(lambda: audited(cluster) >= before + count, what="all have arrived")
 
 
 def cell(random: Random, places: list[str]) -> Cell:

@@ -11,7 +11,7 @@ from time import sleep
 
 import pytest
 from hammer import Tap
-from inhabiting import open_flows
+from inhabiting import audited, open_flows
 from probing import Cell
 from realcluster import FAR, NEAR, WEB, RealCluster, flockctl, policy
 from siege import NODE_CONFIG, add, besieging
@@ -162,13 +162,9 @@ def test_where_nothing_is_audited_there_is_no_chain_for_it_and_what_is_there_com
 
 
 def test_it_is_counted(cluster: RealCluster) -> None:
-    def counter() -> int:
-        listed = json.loads(nft(cluster, "-j", "list", "counters", "table", "inet", "flock"))["nftables"]
-        return next(c["counter"]["packets"] for c in listed if c.get("counter", {}).get("name") == "audited")
-
-    before = counter()
+    before = audited(cluster)
     open_flows(cluster, FAR, WEB, count=60)  # more than are told
-    assert counter() == before + 60
+    assert audited(cluster) == before + 60
 
 
 # --- under fire ---
