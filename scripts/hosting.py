@@ -5,8 +5,10 @@ Every step is a function of the host that returns what is to be said of it, or r
 
 import json
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "runtime"))
 from pause_image import ENTRYPOINT, IMAGE, compile_pause, write_archive  # type: ignore[import-not-found]
 
 ANYCAST = "2001:db8:53::53"
+FIXED = "2001:db8:1::80"  # of a container that is made anew at boot
 ROUTER, HOST = "2001:db8:ffff::1", "2001:db8:ffff::2"
 NODE_CONFIG = f"""\
 apiVersion: flock.fritzlab.net/v1alpha1
@@ -30,11 +33,16 @@ spec:
     peers: [{{name: tor1, address: "{ROUTER}", localAddress: "{HOST}", asn: 64600, families: [ipv6]}}]
   anycast:
     allowed: [{{prefixes: ["2001:db8:53::/64"]}}]
+  addresses:
+    allowed: [{{prefixes: ["{FIXED}/128"]}}]
 """
 POD = f"""\
 apiVersion: v1
 kind: Pod
-metadata: {{name: "@name@", labels: {{app: web}}, annotations: {{flock.fritzlab.net/anycast: "{ANYCAST}"}}}}
+metadata:
+  name: "@name@"
+  labels: {{app: web}}
+  annotations: {{flock.fritzlab.net/anycast: "{ANYCAST}"@more@}}
 status: {{conditions: [{{type: Ready, status: "True"}}]}}
 """
 # Everybody but the router is refused.
@@ -47,7 +55,9 @@ spec:
   policyTypes: [Ingress]
   ingress: [{{from: [{{ipBlock: {{cidr: "{ROUTER}/128"}}}}]}}]
 """
-# `ctr` starts nothing by itself at boot.
+MADE_ANEW = f', flock.fritzlab.net/addresses: "{FIXED}"'
+# `ctr` starts nothing by itself at boot, and has a container's address given back when it ends.
+WEB = "etc/systemd/system/web.service"
 UNIT = f"""\
 [Unit]
 After=containerd.service flock-agent.service
@@ -63,6 +73,8 @@ RestartSec=1
 [Install]
 WantedBy=multi-user.target
 """
+ENDED = re.compile(r"<RMT> .*: Received: |: State changed to ")  # of a session that was up, in BIRD's log
+READY = r"ready +yes"
 PODMAN = ("--network", "flock", "--ulimit", "host", "--cgroups=disabled", "--restart", "always")
 
 
@@ -73,12 +85,17 @@ class Host:
         self.machine, self.runtime = machine, runtime
         self.pod = "web" if runtime == "podman" else "default-web"
         self.address = ""
+        self.bare: set[str] = set()  # what was there before
         self._router = f"{machine.name}-r"
         self._bird: subprocess.Popen[bytes] | None = None
         run("ip", "netns", "add", self._router)
 
     def boot(self) -> None:
         self.machine.boot(self._wire)
+
+    def manifest(self) -> str:
+        """podman's containers keep what they were given; those of `ctr` have to ask for it."""
+        return POD.replace("@name@", self.pod).replace("@more@", "" if self.runtime == "podman" else MADE_ANEW)
 
     def _wire(self) -> None:
         ours, theirs = self.machine.name, self._router
@@ -100,15 +117,28 @@ class Host:
     def start_router(self, configuration: str) -> None:
         place = self.machine.root / "router"
         place.mkdir()
-        (place / "bird.conf").write_text(configuration)
+        (place / "bird.conf").write_text(f"debug protocols {{ states, routes, events }};\n{configuration}")
         command = ["ip", "netns", "exec", self._router, "bird", "-f", "-c", f"{place}/bird.conf", "-s", f"{place}/ctl"]
         with (place / "log").open("wb") as log:
             self._bird = subprocess.Popen(command, stdout=log, stderr=log)
 
-    def traffic(self) -> subprocess.Popen[str]:
-        """400 packets in 20 seconds, from the router."""
-        command = ["ip", "netns", "exec", self._router, "ping", "-n", "-q", "-i", "0.05", "-c", "400", ANYCAST]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    def heard(self) -> str:
+        """What the router's BIRD has logged so far."""
+        return (self.machine.root / "router/log").read_text(errors="replace")
+
+    def answered(self, during: Callable[[], object]) -> list[int]:
+        """Which of the packets that the router sends the container meanwhile, twenty a second, numbered from 1."""
+        said = self.machine.root / "answered"
+        with said.open("w") as out:
+            asking = subprocess.Popen(
+                ["ip", "netns", "exec", self._router, "ping", "-n", "-i", "0.05", ANYCAST], stdout=out
+            )
+        try:
+            during()
+        finally:
+            asking.send_signal(signal.SIGINT)
+            asking.wait()
+        return [int(number) for number in re.findall(r"icmp_seq=(\d+) ttl", said.read_text())]
 
     def close(self) -> None:
         if self._bird is not None:
@@ -120,12 +150,13 @@ class Host:
 
 def install(host: Host, package: Path) -> str:
     """By apt, from a file; one NodeConfig, and it is ready."""
+    host.bare = _traces(host)
     run("cp", str(package), str(host.machine.root / "root"))
     host.machine.run("apt-get", "install", "-q", "-y", f"/root/{package.name}", patience=600)
     host.put("etc/flock/manifests/nodeconfig.yaml", NODE_CONFIG.replace("@name@", host.machine.name))
-    host.put("etc/flock/manifests/web.yaml", POD.replace("@name@", host.pod))
+    host.put("etc/flock/manifests/web.yaml", host.manifest())
     host.put("etc/flock/manifests/policy.yaml", POLICY)
-    host.machine.wait("flockctl status to say ready", lambda: re.search(r"ready +yes", _status(host)))
+    host.machine.wait("flockctl status to say ready", lambda: re.search(READY, _status(host)))
     if "bird.service" in host.machine.run("sh", "-c", "systemctl is-enabled bird.service && echo bird.service || true"):
         raise Failed("the distribution's bird.service is enabled")
     return "ready"
@@ -146,7 +177,7 @@ def container(host: Host) -> str:
         machine.run("systemctl", "enable", "podman-restart.service")
     else:
         machine.run("ctr", "image", "import", "--snapshotter", "native", "/root/image.tar")
-        host.put("etc/systemd/system/web.service", UNIT)
+        host.put(WEB, UNIT)
         machine.run("systemctl", "daemon-reload")
         machine.run("systemctl", "enable", "--now", "web.service")
     machine.wait("the container", lambda: _addresses(host))
@@ -172,16 +203,26 @@ def _addresses(host: Host) -> str:
 
 
 def reboot(host: Host) -> str:
-    """The container is back with its address, and announced."""
+    """Routers hear of it in order; the container is back with its address, and announced."""
+    before = len(host.heard())
     host.machine.shutdown()
-    if host.from_router(ANYCAST):
-        raise Failed("it answers while it is down")
+    host.machine.wait("the router to let go of the host", lambda: ENDED.search(host.heard(), before))
+    check_goodbye(host.heard()[before:])
     host.boot()
     host.machine.wait("the container after a reboot", lambda: _addresses(host))
     if (now := _addresses(host)) != host.address:
         raise Failed(f"the container had {host.address} and has {now}")
     host.machine.wait("its anycast address at the router", lambda: host.from_router(ANYCAST))
     return "same address"
+
+
+def check_goodbye(heard: str) -> None:
+    """Failed unless a router's BIRD says that anycast was withdrawn with the session up, which then ended for good."""
+    withdrawn, ended = re.search(rf"> removed .*{ANYCAST}/128", heard), ENDED.search(heard)
+    if withdrawn is None or ended is None or withdrawn.start() > ended.start():
+        raise Failed(f"the session ended before anycast was withdrawn:\n{heard}")
+    if "graceful restart" in heard:
+        raise Failed(f"the router keeps the routes of a host that went down:\n{heard}")
 
 
 def upgrade(host: Host, package: Path) -> str:
@@ -191,13 +232,23 @@ def upgrade(host: Host, package: Path) -> str:
     control = files / "DEBIAN/control"
     control.write_text(re.sub(r"^Version: .*$", r"\g<0>+next", control.read_text(), flags=re.MULTILINE))
     run("dpkg-deb", "--root-owner-group", "-Znone", "-b", str(files), str(next_one))
-    traffic = host.traffic()
+    agent, bird = _service(host, "flock-agent"), _service(host, "flock-bird")
+    numbers = host.answered(lambda: _install_next(host))
+    if numbers != list(range(1, len(numbers) + 1)) or not numbers:
+        raise Failed(f"packets were lost: of those that were sent, only these were answered: {numbers}")
+    if _service(host, "flock-agent") == agent or _service(host, "flock-bird") != bird:
+        raise Failed("it is the agent, and the agent alone, that should have been exchanged")
+    return f"{len(numbers)} of {len(numbers)} packets"
+
+
+def _install_next(host: Host) -> None:
     host.machine.run("apt-get", "install", "-q", "-y", "/root/next.deb", patience=600)
-    said, _ = traffic.communicate(timeout=120)
-    counted = re.search(r"(\d+) packets transmitted, (\d+) received", said)
-    if counted is None or counted[1] != counted[2]:
-        raise Failed(f"packets were lost: {said}")
-    return f"{counted[2]} of {counted[1]} packets"
+    host.machine.wait("the new agent to be ready", lambda: re.search(READY, _status(host)))
+
+
+def _service(host: Host, unit: str) -> str:
+    """The process it is now."""
+    return host.machine.run("systemctl", "show", "-P", "MainPID", unit)
 
 
 def purge(host: Host) -> str:
@@ -208,16 +259,30 @@ def purge(host: Host) -> str:
     else:
         machine.run("systemctl", "disable", "--now", "web.service")
         machine.run("sh", "-c", "ctr task kill --signal 9 web; ctr container delete web; true")
+        (machine.root / WEB).unlink()
     machine.run("apt-get", "purge", "-q", "-y", "flock", patience=600)
-    places = "/etc /usr /var/lib/flock /opt /run/flock"
-    left = machine.run("sh", "-c", f"find {places} -iname '*flock*' -not -path '*/dpkg/*' 2>/dev/null || true").split()
-    # Programs and words of the system that only sound like us.
-    left = [path for path in left if not re.search(r"(flock|lckdo|flockfile)(\.\d\S*|\.p[my]c?|\.h|)$", path)]
-    left += machine.run("sh", "-c", "nft list tables | grep flock || true").split("\n")[:-1]
-    left += machine.run("sh", "-c", "ip -6 route show table all | grep -E 'proto (flock|bird)' || true").split("\n")[
-        :-1
-    ]
-    left += machine.run("sh", "-c", "ip -o link | grep flock || true").split("\n")[:-1]
-    if left:
-        raise Failed(f"left behind: {', '.join(left)}")
+    if left := _traces(host) - host.bare:
+        raise Failed(f"left behind: {', '.join(sorted(left))}")
     return "nothing left"
+
+
+def _traces(host: Host) -> set[str]:
+    """All that a package could leave behind."""
+    return {line.strip() for line in host.machine.run("sh", "-ec", _TRACES).splitlines()}
+
+
+# Not what others keep books of, packages, containers, logs; nor the routes of the kernel's own.
+_TRACES = """
+for place in cache log tmp lib/apt lib/cni lib/containerd lib/containers lib/dpkg; do
+  others="$others -path /var/$place -prune -o"
+done
+find /etc /opt /usr /var $others -print
+find /run -iname '*flock*'
+nft list tables
+ip -br link | sed 's/[@ ].*//'
+for family in -4 -6; do
+  ip $family -N route show table all | sed '/proto 2 /d'
+  ip $family rule
+done
+ip nexthop
+"""
