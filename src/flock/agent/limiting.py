@@ -1,7 +1,7 @@
 """No pod opens more connections than its share of what the kernel tracks.
 
 When that table is full, every new connection of the node fails, whoever filled it.  So the number of entries is looked
-at several times a second, which costs next to nothing; as long as it is below what one pod may have, nobody has more.
+at, whenever somebody could have come from there to what one pod may have; as long as it is below that, nobody has more.
 Beyond, the table is listed and counted by pod, and whoever has opened more opens no further connection until it has
 markedly less.  What it has goes on.
 
@@ -27,7 +27,8 @@ from flock.edge.kernel.connections import opened_by_number
 
 log = logging.getLogger("limit")
 
-PERIOD = 0.25  # seconds; a pod that opens 100,000 connections a second, as quick as it gets, oversteps by so much
+QUICKEST = 100_000  # connections a second that a pod opens
+SOONEST, LATEST = 0.25, 2.0  # seconds from one look to the next; a pod oversteps by what it opens in the shorter
 STALE = 30.0  # seconds after which a busy node is counted again, though it has not grown
 CALM = 10  # times as long as a count took, nothing is counted: at most a tenth of a core goes into it
 ENOUGH = 0.9  # of what it may have: below this a pod is let go on
@@ -39,7 +40,7 @@ class ConnectionLimit(Reconciler):
     def __init__(
         self, *, attached: Attached, policies: Policies, configured: Configured, sysctl: Path, happened: Happened
     ) -> None:
-        super().__init__(log, "could not limit connections", minor=True, period=PERIOD, pauses=(PERIOD, PERIOD))
+        super().__init__(log, "could not limit connections", minor=True, pauses=(SOONEST, SOONEST))
         self._attached = attached
         self._happened = happened
         self._policies = policies
@@ -71,6 +72,8 @@ class ConnectionLimit(Reconciler):
             await self._restrict(
                 {i: n for i, n in opened.items() if n > limit * (ENOUGH if i in self.overfull else 1)}, limit
             )
+        room = (limit - total) / QUICKEST if limit else LATEST
+        self.look_again(min(max(room, SOONEST), LATEST))
         return ""
 
     def _worth_counting(self, total: int, limit: int) -> bool:
