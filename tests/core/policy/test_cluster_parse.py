@@ -166,6 +166,10 @@ RULE = {"action": "Deny", "to": [ANYBODY]}
         ({"egress": [{**RULE, "to": [{**ANYBODY, "nodes": {}}]}]}, "spec.egress[0].to[0]"),
         ({"egress": [{**RULE, "to": [{"networks": []}]}]}, "spec.egress[0].to[0].networks"),
         ({"egress": [{**RULE, "to": [{"networks": ["192.0.2.1"]}]}]}, "spec.egress[0].to[0].networks[0]"),
+        (
+            {"egress": [{**RULE, "to": [{"networks": ["2001:db8:1f:ffff:ffff:ffff:255.255.255.100/0"]}]}]},
+            "spec.egress[0].to[0].networks[0]",
+        ),
         ({"egress": [{**RULE, "protocols": []}]}, "spec.egress[0].protocols"),
         ({"egress": [{**RULE, "protocols": [{"tcp": {}, "udp": {}}]}]}, "spec.egress[0].protocols[0]"),
         (

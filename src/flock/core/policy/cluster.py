@@ -24,6 +24,7 @@ from flock.core.policy.compiled import (
     Direction,
     GroupId,
     NamedPort,
+    Network,
     Peers,
     PolicyKey,
     PortRange,
@@ -45,6 +46,7 @@ from flock.core.policy.reading import (
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 TIERS: tuple[Tier, ...] = get_args(Tier)
 ACTIONS: tuple[Action, ...] = get_args(Action)
+LONGEST = 43  # characters of a network: likewise
 MOST = 25  # rules of a direction, peers, protocols and networks: the API's bound
 LAST_PRIORITY = 1000
 BEFORE_ALL: tuple[Tier, int] = ("Admin", -1)  # the place of a policy that does not tell its own
@@ -220,7 +222,7 @@ class _Reader(Reading):
         entries = list(self._bounded(peer, "networks", at))
         if not entries:
             raise self.wrong(f"{at}.networks", "must have at least one entry")
-        return (Block(self.checked(where, parse_cidr, raw)) for where, raw in entries)
+        return (Block(self.checked(where, _network, raw)) for where, raw in entries)
 
     def _protocols(self, rule: Mapping[str, Any], at: str) -> tuple[tuple[PortRange, ...], tuple[NamedPort, ...], bool]:
         numbers: list[PortRange] = []
@@ -266,3 +268,9 @@ def _priority(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LAST_PRIORITY:
         raise ValueError(f"{value!r:.80} is no number from 0 to {LAST_PRIORITY}")
     return value
+
+
+def _network(text: object) -> Network:
+    if isinstance(text, str) and len(text) > LONGEST:
+        raise ValueError(f"is longer than {LONGEST} characters; write the address as 2001:db8::1")
+    return parse_cidr(text)
