@@ -276,7 +276,7 @@ _TRACES = """
 for place in cache log tmp lib/apt lib/cni lib/containerd lib/containers lib/dpkg; do
   others="$others -path /var/$place -prune -o"
 done
-find /etc /opt /usr /var $others -print
+find $(ls -d /etc /opt /usr /var) $others -print
 find /run -iname '*flock*'
 nft list tables
 ip -br link | sed 's/[@ ].*//'

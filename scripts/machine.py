@@ -20,16 +20,19 @@ PATIENCE = 120.0  # a boot takes three seconds on an idle machine
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 TRUSTED = "etc/ssl/certs/ca-certificates.crt"
 
-# Mounts go with the mount namespace, processes with the one for processes.
+# Mounts go with the mount namespace, processes with the one for processes.  The root is the namespace's, not that of a
+# chroot: `nsenter`, by which tests run things beside them, comes back to it.
 _ENTER = """
 set -e
 mount --bind $1 $1
-for place in proc sys dev; do mount --rbind /$place $1/$place; done
-mount -t proc proc $1/proc
-mount -t tmpfs tmpfs $1/run
-root=$1; shift
-exec chroot $root env -i HOME=/root TERM=dumb LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive PATH={path} \\
-  PIP_CERT=/{trusted} "$@"
+cd $1
+for place in proc sys dev; do mount --rbind /$place $place; done
+mount -t proc proc proc
+mount -t tmpfs tmpfs run
+shift
+pivot_root . mnt
+umount -l /mnt
+exec env -i HOME=/root TERM=dumb LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive PATH={path} PIP_CERT=/{trusted} "$@"
 """
 _BOOT = """
 set -e

@@ -6,6 +6,8 @@ must be reachable by it.  All sockets are in that directory, away from an FRR of
 
 import json
 import shutil
+import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,8 @@ class FrrRouter(Router):
     def _options(self, daemon: str) -> list[str]:
         home = self.host.home
         paths = ["--vty_socket", str(home), "-z", str(home / "zserv.api"), "-i", str(home / f"{daemon}.pid")]
-        own = {"bfdd": ["--bfdctl", str(home / "bfdd.sock")], "zebra": ["-e", str(MULTIPATH)]}
+        control = ["--bfdctl", str(home / "bfdd.sock")] if _has_bfdctl() else []
+        own = {"bfdd": control, "zebra": ["-e", str(MULTIPATH)]}
         return ["-u", USER, "-g", USER, "-P", "0", "--log", "stdout", *paths, *own.get(daemon, [])]
 
     def stop(self) -> None:
@@ -56,6 +59,12 @@ class FrrRouter(Router):
         said = self.host.run(["vtysh", "--vty_socket", str(self.host.home), "-c", command])
         answer: dict[str, Any] = json.loads(said)
         return answer
+
+
+@cache
+def _has_bfdctl() -> bool:
+    """FRR 10 has that socket no more."""
+    return "--bfdctl" in subprocess.run([BIN / "bfdd", "--help"], capture_output=True, text=True).stdout
 
 
 def _check_reachable(home: Path) -> None:
