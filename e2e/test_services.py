@@ -79,6 +79,11 @@ def announced_by(cluster: Cluster, *nodes: str) -> None:
     eventually(lambda: announcers(cluster) == {*nodes}, what=f"{nodes} to announce, and no other")
 
 
+def answers(cluster: Cluster) -> set[str]:
+    """Who answers, by both nodes, whichever the router takes."""
+    return {cluster.fetch(ADDRESS, HTTP) for _ in range(8)}
+
+
 def spread(cluster: Cluster, replicas: int = REPLICAS) -> None:
     """So many pods on both nodes.  They are scheduled anew: an update may have left all of them on one."""
     for count in (0, replicas):
@@ -172,8 +177,8 @@ def test_with_policy_cluster_every_node_announces_while_an_endpoint_is_anywhere(
     web.plane.kubectl("scale", "deployment", NAME, "--replicas=1")
     (pod,) = web.ready_pods(1, f"app={NAME}")
     announced_by(web, "n1", "n2")
-    for _ in range(8):  # by both nodes, whichever the router takes
-        assert web.fetch(ADDRESS, HTTP) == pod["metadata"]["name"]
+    name = pod["metadata"]["name"]  # those that end still answer until kube-proxy has noticed
+    eventually(lambda: answers(web) == {name}, what="kube-proxy to lead to that pod alone")
     web.plane.kubectl("scale", "deployment", NAME, "--replicas=0")
     announced_by(web)
     web.plane.kubectl("scale", "deployment", NAME, f"--replicas={REPLICAS}")
