@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 WORKERS := $(shell expr $$(nproc) + 3)
 PACKAGES := python3 python3-venv gcc musl-tools iproute2 iputils-ping nftables bird2
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-TEST_PACKAGES := $(CROSS_PACKAGES) qemu-user-static git containerd runc containernetworking-plugins iptables frr gobgpd openbgpd conntrack \
+TEST_PACKAGES := $(CROSS_PACKAGES) libc6-dev curl qemu-user-static git containerd runc containernetworking-plugins iptables frr gobgpd openbgpd conntrack \
   chromium prometheus e2fsprogs
 E2E_PACKAGES := etcd-server curl openssl busybox-static buildah mmdebstrap golang-1.19-go \
   golang-github-modern-go-reflect2-dev dpkg-dev rsync make
