@@ -268,7 +268,7 @@ def recorded(state_dir: Path) -> dict[str, dict[str, Any]]:
         for change in itertools.chain.from_iterable(replay(added, after=after, where=str(journal))):
             found.pop(change.container_id, None)
             if change.allocation is not None:
-                found[change.container_id] = msgspec.to_builtins(change.allocation)
+                found[change.container_id] = json.loads(msgspec.json.encode(change.allocation))  # lists, as in the file
     return found
 
 

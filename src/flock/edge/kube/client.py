@@ -6,6 +6,7 @@ TCP keep-alive and a user timeout make the kernel report a vanished server withi
 
 import asyncio
 import contextlib
+import os
 import socket
 from asyncio import sslproto
 from collections.abc import AsyncIterator, Mapping
@@ -190,6 +191,6 @@ def reason(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, asyncio.IncompleteReadError):
         return "the connection broke off"
-    if isinstance(error, ConnectionRefusedError):  # asyncio has words of its own for it
-        return "connection refused"
+    if isinstance(error, ConnectionError) and error.errno:  # asyncio has words of its own for it
+        return os.strerror(error.errno).lower()
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
