@@ -167,6 +167,7 @@ def test_an_interrupted_check_leaves_nothing_and_a_killed_one_is_cleaned_up_by_t
         assert process.wait(timeout=60) == (1 if by != signal.SIGKILL else -signal.SIGKILL)
     if by == signal.SIGKILL:
         assert left(lab)
+        (lab.home.manifests / f".pod-{NAMESPACE}.b-n1.json.1.tmp").touch()  # in the middle of a file, too
         assert checked(lab)[0] == 0
 
 

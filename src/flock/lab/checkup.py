@@ -161,6 +161,8 @@ class LabGround:
             list(threads.map(self._remove, pods))
         for name in (_POLICY_FILE, f"00-namespace-{NAMESPACE}"):
             (self._lab.home.manifests / f"{name}.json").unlink(missing_ok=True)
+        for unfinished in self._lab.home.path.rglob(f".*{NAMESPACE}*.tmp"):  # a killed one was writing it
+            unfinished.unlink(missing_ok=True)
 
     def _remove(self, pod: PodRecord) -> None:
         with suppress(LabError):
