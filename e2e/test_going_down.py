@@ -109,13 +109,18 @@ def boot(cluster: Cluster, node: Node) -> None:
 
 
 def say_shutting_down(cluster: Cluster, name: str) -> None:
-    """What a kubelet's graceful node shutdown writes into the status of its Node."""
+    """What a kubelet's graceful node shutdown writes into its Node's status, read again if others write there, too."""
     path = f"/api/v1/nodes/{name}"
-    node: dict[str, Any] = json.loads(cluster.plane.kubectl("get", "--raw", path))
-    for condition in node["status"]["conditions"]:
-        if condition["type"] == "Ready":
-            condition |= {"status": "False", "reason": "KubeletNotReady", "message": "node is shutting down"}
-    cluster.plane.kubectl("replace", "--raw", f"{path}/status", "-f", "-", stdin=json.dumps(node))
+
+    def said() -> bool:
+        node: dict[str, Any] = json.loads(cluster.plane.kubectl("get", "--raw", path))
+        for condition in node["status"]["conditions"]:
+            if condition["type"] == "Ready":
+                condition |= {"status": "False", "reason": "KubeletNotReady", "message": "node is shutting down"}
+        cluster.plane.kubectl("replace", "--raw", f"{path}/status", "-f", "-", stdin=json.dumps(node))
+        return True
+
+    eventually(said, what="the status of the node to be taken")
 
 
 def sessions_since(cluster: Cluster, node: str) -> dict[str, str]:
