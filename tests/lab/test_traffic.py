@@ -1,9 +1,13 @@
 """Who answers an anycast address: plain nodes that share one, asked by the client."""
 
+import socket
 import sys
+import threading
+import time
 
 import pytest
 
+from flock.lab import traffic
 from flock.lab.fabric import Lab
 from flock.lab.hosts import wait_until
 from flock.lab.reach import ask
@@ -50,3 +54,21 @@ def test_a_summary_counts_and_measures() -> None:
     seen = summary(reversed(told))
     assert (seen.asked, seen.lost, seen.by_replica) == (4, 2, {"a": 1, "b": 1})
     assert (seen.longest_silence, seen.lossy) == (0.5, pytest.approx(0.15))
+
+
+def test_an_asker_that_stalls_has_lost_nothing_that_was_answered() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+
+        def answer_ten_at_once() -> None:
+            asked = [server.recvfrom(64) for _ in range(10)]
+            for question, whom in asked:
+                server.sendto(question + b" me", whom)
+
+        thread = threading.Thread(target=answer_ten_at_once)
+        thread.start()
+        asking = traffic.ask("127.0.0.1", server.getsockname()[1], every=0.001, duration=0.05, flows=1)
+        first = next(asking)
+        thread.join()
+        time.sleep(2 * traffic.PATIENCE)
+        assert [first.answer, *(e.answer for e in asking)][:10] == ["me"] * 10

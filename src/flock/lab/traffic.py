@@ -14,7 +14,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import Any
 
 import msgspec
 
@@ -81,11 +82,10 @@ def ask(address: str, port: int, *, every: float, duration: float, flows: int) -
                 with suppress(OSError):  # unreachable: as good as lost
                     flow.sendto(str(number).encode(), (address, port))
                 number += 1
-            heard: dict[int, str | None] = {n: None for n, (at, _, _) in waiting.items() if now - at > PATIENCE}
-            for key, _ in selector.select(max(0.0, start + number * every - time.monotonic()) if not heard else 0):
-                with suppress(OSError):
-                    answered, _, name = key.fileobj.recv(128).decode().partition(" ")  # type: ignore[union-attr]
-                    heard[int(answered)] = name
+            late: dict[int, str | None] = {n: None for n, (at, _, _) in waiting.items() if now - at > PATIENCE}
+            pause = 0 if late else max(0.0, start + number * every - time.monotonic())
+            # What came in time is heard, however late we look for it.
+            heard = late | dict(chain.from_iterable(_answers(key.fileobj) for key, _ in selector.select(pause)))
             for n in sorted(heard.keys() & waiting.keys()):
                 at, index, flow = waiting.pop(n)
                 if not flows:
@@ -94,6 +94,14 @@ def ask(address: str, port: int, *, every: float, duration: float, flows: int) -
                 yield Exchange(at, index, heard[n])
     for flow in kept:
         flow.close()
+
+
+def _answers(flow: Any) -> Iterator[tuple[int, str]]:
+    """All that are there: which question, and who."""
+    with suppress(OSError):
+        while True:
+            number, _, name = flow.recv(128).decode().partition(" ")
+            yield int(number), name
 
 
 def _socket(family: int) -> socket.socket:
