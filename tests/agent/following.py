@@ -47,10 +47,14 @@ class Reader:
         return int(first.split(" ")[1]), {name.lower(): value for name, _, value in fields}
 
     def body(self) -> bytes:
-        self.head()
-        while self._more():
-            pass
-        return self._unread
+        """All of it: told in chunks, of which the empty one is the last."""
+        assert self.head()[1]["transfer-encoding"] == "chunked"
+        body = b""
+        while size := int(self._until(b"\r\n"), 16):
+            while len(self._unread) < size + 2:
+                assert self._more(), f"it ended: {self._unread!r}"
+            body, self._unread = body + self._unread[:size], self._unread[size + 2 :]
+        return body
 
     def event(self) -> dict[str, Any]:
         """The data of the next one."""

@@ -11,6 +11,7 @@ import pytest
 from flock.edge import http
 from flock.edge.callers import PLACES
 from flock.edge.http import ANSWERED, OTHERS, READERS, HttpServer, Page, Request, Stream
+from flock.edge.kube.client import chunks, whole
 
 LONG = b"x" * (4 << 20)
 PATIENCE = 30.0
@@ -23,6 +24,7 @@ class Served:
         self.go_on = asyncio.Event()  # the stream waits for it
         self.waiting = asyncio.Event()  # somebody asked for the long page
         self.told = 0  # pieces of the stream that were asked for
+        self.most = len(LONG) >> 16  # of which there are no more
         pages: dict[str, Page | Stream] = {
             "/probe": Page("text/plain", lambda: (200, b"ok\n")),
             "/long": Stream("application/json", self._long),
@@ -34,6 +36,8 @@ class Served:
         self.waiting.set()
         await self.go_on.wait()
         for start in range(0, len(LONG), 1 << 16):
+            if self.told == self.most:
+                raise RuntimeError("there is no more")
             self.told += 1
             yield LONG[start : start + (1 << 16)]
 
@@ -68,6 +72,11 @@ class Served:
 async def head(reader: asyncio.StreamReader) -> int:
     async with asyncio.timeout(PATIENCE):
         return int((await reader.readuntil(b"\r\n\r\n")).split(b" ")[1])
+
+
+async def body(reader: asyncio.StreamReader) -> bytes:
+    """As any client reads it that was told of chunks."""
+    return await whole(chunks(reader, {"transfer-encoding": "chunked"}, patience=PATIENCE))
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -143,6 +152,30 @@ def test_a_long_answer_comes_whole_also_to_who_has_nothing_more_to_say() -> None
         writer.write_eof()
         await served.waiting.wait()
         served.go_on.set()
+        assert await head(reader) == 200
+        assert await body(reader) == LONG
+
+    tell(story)
+
+
+@pytest.mark.parametrize("most", [0, 1, 5])
+def test_an_answer_that_ends_too_early_does_not_look_whole(most: int) -> None:
+    async def story(served: Served) -> None:
+        served.most = most
+        served.go_on.set()
+        reader, _ = await served.ask("/long")
+        assert await head(reader) == 200
+        with pytest.raises(asyncio.IncompleteReadError):
+            await body(reader)
+
+    tell(story)
+
+
+def test_who_knows_no_chunks_gets_the_answer_as_it_is() -> None:
+    async def story(served: Served) -> None:
+        served.go_on.set()
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(b"GET /long HTTP/1.0\r\n\r\n")
         assert await head(reader) == 200
         assert await reader.read() == LONG
 
@@ -231,7 +264,7 @@ def test_who_waits_for_an_answer_is_not_pushed_out_by_who_says_nothing() -> None
         silent = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(PLACES + 50)]
         served.go_on.set()
         assert await head(reader) == 200
-        assert await reader.read() == LONG
+        assert await body(reader) == LONG
         for _, writer in silent:
             writer.transport.abort()
 

@@ -21,6 +21,7 @@ class Agent:
     def __init__(self) -> None:
         self.status = {"node": "n1", "policies": 0}
         self.raw = ""  # said in its place
+        self.dies_after: int | None = None  # bytes of an answer
         self.happened: list[tuple[int, str]] = [(7, "NodeReady")]
         self.known: list[str] = []  # Last-Event-ID of each reader
         self.places = 1
@@ -57,7 +58,9 @@ class Agent:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         if "/status.json" in head:
             self.looks += 1
-            writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + (self.raw or json.dumps(self.status, indent=2)).encode())
+            said = (self.raw or json.dumps(self.status, indent=2)).encode()
+            chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (said[:20], said[20:], b""))
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks[: self.dies_after])
             writer.close()
         elif len(self._writers) >= self.places:
             writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
@@ -189,13 +192,15 @@ def test_an_address_that_is_none_is_refused(http: str) -> None:
         NodeSource(run_dir=None, http=http)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("after", [0, 1, 20, 30, 60, -5], ids=str)
 @looped
-async def test_an_answer_that_breaks_off_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of an agent that is killed over it."""
+async def test_an_answer_that_breaks_off_is_no_answer(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """As of an agent that is killed over it: before it, within it, and when only its end was not said."""
     agent = Agent()
     async with followed(monkeypatch, agent) as view:
         await view.until(lambda v: v.node("n1")["reached"], "it is reached")
-        agent.raw = '{"node": "n1", "policies": 0, "podList": [{"pod'
+        agent.status |= {"pools": [{"name": "a"}, {"name": "b"}]}
+        agent.dies_after = after
         await agent.send(event(8, "NodeReady"))
         await view.until(lambda v: "does not answer" in v.node("n1")["problem"], "that it is missed")
         assert view.node("n1")["status"]["node"] == "n1"

@@ -45,15 +45,16 @@ class Request(NamedTuple):
     path: str
     query: str
     headers: Mapping[str, str]  # by lower-case name
+    version: str = "HTTP/1.1"
 
     @classmethod
     def read(cls, head: bytes) -> "Request":
         """Never fails; what makes no sense is no method or page of ours."""
         first, *lines = head.decode("latin-1").split("\r\n")
-        method, target, *_ = [*first.split(" "), "", ""]
+        method, target, version, *_ = [*first.split(" "), "", "", ""]
         path, _, query = target.partition("?")
         fields = (line.partition(":") for line in lines)
-        return cls(method, path, query, {name.strip().lower(): value.strip() for name, _, value in fields})
+        return cls(method, path, query, {name.strip().lower(): value.strip() for name, _, value in fields}, version)
 
     def is_local(self, address: str) -> bool:
         """Does it ask for this machine by a name of its own, and not on behalf of a web page from elsewhere?
@@ -73,7 +74,8 @@ class Page(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Told piece by piece.  `lasting`: for as long as somebody reads, by READERS at most."""
+    """Told piece by piece, in chunks: an end that was not said is none.  `lasting`: for as long as somebody reads, by
+    READERS at most, and without an end."""
 
     kind: str
     pieces: Callable[[Request], AsyncGenerator[bytes, None]]
@@ -166,7 +168,9 @@ class _Caller(asyncio.Protocol):
             self._transport.write(head + (b"" if request.method == "HEAD" else body))
             self._transport.close()  # once it is sent; `dismiss` ends it if nobody reads
             return
-        self._transport.write(_head(200, page.kind, "Cache-Control: no-store\r\n"))
+        chunked = not page.lasting and request.version != "HTTP/1.0"
+        more = "Transfer-Encoding: chunked\r\n" if chunked else ""
+        self._transport.write(_head(200, page.kind, f"Cache-Control: no-store\r\n{more}"))
         if request.method == "HEAD":
             self._transport.close()
             return
@@ -177,16 +181,17 @@ class _Caller(asyncio.Protocol):
             self._server.answered.enter(self)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
         self._transport.set_write_buffer_limits(high=0)
-        self._telling = asyncio.get_running_loop().create_task(self._tell(page.pieces(request)))
+        self._telling = asyncio.get_running_loop().create_task(self._tell(page.pieces(request), chunked=chunked))
 
-    async def _tell(self, pieces: AsyncGenerator[bytes, None]) -> None:
+    async def _tell(self, pieces: AsyncGenerator[bytes, None], *, chunked: bool) -> None:
         async with contextlib.aclosing(pieces):
             try:
                 async for piece in pieces:
-                    self._transport.write(piece)
+                    self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
                     await asyncio.sleep(0)  # a piece in a turn of the loop: others want theirs
                     async with asyncio.timeout(PATIENCE):
                         await self._drained.wait()
+                self._transport.write(b"0\r\n\r\n" if chunked else b"")
             except TimeoutError:
                 self._transport.abort()
             finally:
