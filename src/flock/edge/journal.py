@@ -11,7 +11,7 @@ import os
 import time
 
 from flock.core.faults import Point, faults
-from flock.edge.statedir import StateDirectory
+from flock.edge.statedir import InDoubt, StateDirectory
 
 FILE = "allocations.journal"
 SIZE = 1 << 20  # 256 rounds without a pause; what comes then is written whole, and it begins anew
@@ -53,8 +53,8 @@ class Journal:
         self._fd = fd
 
     def append(self, record: bytes, *, number: int, anew: bool) -> bool:
-        """Durable if it returns True.  False: there is no room for it, and nothing was done.  On OSError it may be
-        there or not, now or after the machine died.  `anew`: everything before it is in the state file."""
+        """Durable if it returns True.  False: there is no room for it, and nothing was done.  InDoubt if it fails.
+        `anew`: everything before it is in the state file."""
         at = 0 if anew else self._at
         if not self.exists or at + len(record) > SIZE:
             return False
@@ -63,9 +63,9 @@ class Journal:
             if os.pwrite(self._fd, record, at) != len(record):
                 raise OSError(errno.EIO, "short write")
             faults.reach(Point.JOURNAL_WRITTEN)
-        except OSError:
+        except OSError as error:
             self.close()
-            raise
+            raise InDoubt(error.errno, error.strerror) from None
         self._at, self.last = at + len(record), number
         return True
 

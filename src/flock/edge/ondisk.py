@@ -17,7 +17,7 @@ from flock.core import statefile
 from flock.core.statefile import Change, Content, Continued, Record, Whole
 from flock.edge.journal import FILE as JOURNAL
 from flock.edge.journal import Journal
-from flock.edge.statedir import NotFlushed, StateDirectory
+from flock.edge.statedir import InDoubt, StateDirectory
 
 log = logging.getLogger("store")
 
@@ -36,7 +36,6 @@ class OnDisk:
         self._alone = threading.Lock()  # for whoever writes the file, or decides whether there is a journal
         self._behind = False  # the file could not be written when it was due
         self._closed = False
-        self.doubtful = False  # the last round that failed
         self.path = directory.path / FILE
 
     def load(self) -> tuple[Content | None, list[list[Change]], int]:
@@ -55,25 +54,24 @@ class OnDisk:
         return content, rounds, self._through + len(rounds)
 
     def commit(self, changes: Sequence[Change], *, number: int, record: Record) -> None:
-        """Make a round durable; `record` is what was before it.  OSError if that fails: it counts as not written, and
-        `doubtful` says whether it may be there all the same."""
-        through, doubtful = self._through, False
+        """Make a round durable; `record` is what was before it.  OSError if that fails: it counts as not written."""
+        through, in_doubt = self._through, False
         if not self._behind and number == max(through, self._journal.last) + 1:
             entry = records.encode(changes, owner=self._id, number=number)
             try:
                 if self._journal.append(entry, number=number, anew=number == through + 1):
                     return
-            except OSError as error:
-                doubtful = True
+            except InDoubt as error:
+                in_doubt = True
                 log.warning("the journal failed, writing the state file instead reason=%s", error.strerror)
         try:
             self._write(record.changed_by(changes).whole(), number)
         except OSError as error:
-            self.doubtful = doubtful or isinstance(error, NotFlushed)
+            in_doubt = in_doubt or isinstance(error, InDoubt)
             with contextlib.suppress(OSError):
                 self._write(record.whole(), number)
-                self.doubtful = False
-            raise
+                in_doubt = False
+            raise (InDoubt if in_doubt else OSError)(error.errno, error.strerror) from None
 
     def fold(self, whole: Whole, *, number: int) -> None:
         """Bring the file up to `number`, and let there be a journal.  Until it has succeeded after an OSError, rounds

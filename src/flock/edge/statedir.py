@@ -13,8 +13,8 @@ from flock.core.errors import StoreFailure
 from flock.core.faults import Point, faults
 
 
-class NotFlushed(OSError):
-    """The directory could not be: the new file is there until the machine dies or it is replaced, and then may be."""
+class InDoubt(OSError):
+    """It counts as not written, and may be on disk all the same, now or after the machine died."""
 
 
 class StateDirectory:
@@ -48,7 +48,7 @@ class StateDirectory:
             raise StoreFailure(f"cannot read {self.path / name}: {error.strerror}") from None
 
     def replace(self, name: str, content: Iterable[bytes]) -> None:
-        """Durable when this returns.  On OSError nothing but the old file is there, on NotFlushed the new one."""
+        """Durable when this returns.  On OSError nothing but the old file is there, on InDoubt the new one."""
         path = f"{self.path}/{name}"
         temporary = f"{path}.tmp"
         try:
@@ -74,7 +74,7 @@ class StateDirectory:
             faults.reach(Point.STORE_RENAMED)
             self.sync()
         except OSError as error:
-            raise NotFlushed(error.errno, error.strerror) from None
+            raise InDoubt(error.errno, error.strerror) from None
 
     def sync(self) -> None:
         os.fsync(self._fd)

@@ -18,7 +18,7 @@ from flock.core.statefile import Change, Record, completed
 from flock.edge.batching import Rounds
 from flock.edge.halfdone import HalfDone
 from flock.edge.ondisk import OnDisk
-from flock.edge.statedir import StateDirectory
+from flock.edge.statedir import InDoubt, StateDirectory
 from flock.edge.worker import Worker
 
 log = logging.getLogger("store")
@@ -143,7 +143,7 @@ class Store:
         try:
             await self._worker.run(self._disk.commit, changes, number=number, record=self._record)
         except Exception as error:
-            if self._disk.doubtful:
+            if isinstance(error, InDoubt):
                 self._doubtful |= {change.container_id: number for change in changes}
             raise self._failed(error) from None
         else:
