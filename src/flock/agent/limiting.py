@@ -13,6 +13,7 @@ Not by nft's `ct count`: that walks all of a pod's connections for each new one 
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +28,7 @@ from flock.edge.kernel.connections import opened_by_number
 
 log = logging.getLogger("limit")
 
-QUICKEST = 100_000  # connections a second that a pod opens
+QUICKEST = 100_000 * (os.cpu_count() or 1)  # connections a second that a pod may open, one core as many as another
 SOONEST, LATEST = 0.25, 2.0  # seconds from one look to the next; a pod oversteps by what it opens in the shorter
 STALE = 30.0  # seconds after which a busy node is counted again, though it has not grown
 CALM = 10  # times as long as a count took, nothing is counted: at most a tenth of a core goes into it
