@@ -41,10 +41,13 @@ def _remove_leftovers() -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Of all that look for leftovers; a process that ends lets go."""
-    with (_parent() / f"{_PREFIX.rstrip('-')}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Of all that look for leftovers there; a process that ends lets go."""
+    directory = os.open(_parent(), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(directory)
 
 
 def _parent() -> Path:

@@ -46,8 +46,8 @@ from flock.core.policy.reading import (
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 TIERS: tuple[Tier, ...] = get_args(Tier)
 ACTIONS: tuple[Action, ...] = get_args(Action)
-LONGEST = 43  # characters of a network: likewise
 MOST = 25  # rules of a direction, peers, protocols and networks: the API's bound
+LONGEST = 43  # characters of a network: likewise
 LAST_PRIORITY = 1000
 BEFORE_ALL: tuple[Tier, int] = ("Admin", -1)  # the place of a policy that does not tell its own
 LONGEST_NAME = 100
@@ -272,5 +272,5 @@ def _priority(value: Any) -> int:
 
 def _network(text: object) -> Network:
     if isinstance(text, str) and len(text) > LONGEST:
-        raise ValueError(f"is longer than {LONGEST} characters; write the address as 2001:db8::1")
+        raise ValueError(f"is longer than {LONGEST} characters: an IPv6 network is written as 2001:db8::/32")
     return parse_cidr(text)
