@@ -9,7 +9,7 @@ PACKAGES := python3 python3-venv gcc musl-tools iproute2 iputils-ping nftables b
 CROSS_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 TEST_PACKAGES := $(CROSS_PACKAGES) libc6-dev curl qemu-user-static git containerd runc containernetworking-plugins iptables frr gobgpd openbgpd conntrack \
   chromium prometheus e2fsprogs
-E2E_PACKAGES := etcd-server curl openssl busybox-static buildah mmdebstrap golang-1.19-go \
+E2E_PACKAGES := etcd-server openssl busybox-static buildah mmdebstrap golang-1.19-go \
   golang-github-modern-go-reflect2-dev dpkg-dev rsync make
 E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)
 
@@ -17,7 +17,7 @@ E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)
 help:
 	@echo "make demo      a BGP fabric with pods and anycast on this machine, end to end; VIEW=1: with its page"
 	@echo "make check     lint, types and the tests of what is pure: under a minute"
-	@echo "make test      all checks, and every promise tried: about six minutes on two cores"
+	@echo "make test      all checks, and every promise tried: about five minutes on two cores"
 	@echo "make test-all  the same, every promise at every step"
 	@echo "make e2e       a real Kubernetes cluster on this machine, flock deployed on it, and everything that may go wrong"
 	@echo "make bench     benchmarks: prints a table, writes bench/results.json"
