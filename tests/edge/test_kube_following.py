@@ -9,7 +9,7 @@ import pytest
 from feeding import NODE, problems, started, until
 
 from apiserver import ApiServer
-from flock.core.kinds import ALL, CLUSTER_PODS, ENDPOINT_SLICES, PODS, Extent
+from flock.core.kinds import ALL, CLUSTER_PODS, ENDPOINT_SLICES, PODS, Extent, Kind
 from flock.edge.cache import Cache, Reader
 from flock.edge.kube import following, reflector
 from servicing import endpoints
@@ -62,8 +62,8 @@ def pods(known: Cache) -> set[str]:
     return {"/".join(key) for key in known.table(CLUSTER_PODS)}
 
 
-def followed(known: Cache) -> set[str]:
-    return {watch.extent for watch in known.watches if watch.kind == CLUSTER_PODS.name}
+def followed(known: Cache, kind: Kind[Any] = CLUSTER_PODS) -> set[str]:
+    return {watch.extent for watch in known.watches if watch.kind == kind.name}
 
 
 def lists(server: ApiServer, path: str) -> list[str]:
@@ -237,6 +237,37 @@ def test_who_needs_and_needs_not_by_turns_has_nothing_listed_again_and_again(ser
             await need(known, ALL)
             await need(known, SHOP, BANK)
         assert len(lists(server, "/api/v1/pods?")) == 1 and not lists(server, "/api/v1/namespaces/bank/pods?")
+
+    play(server, tmp_path, story)
+
+
+@pytest.mark.usefixtures("lingering")
+def test_who_needs_ever_others_has_no_more_watches_kept_than_some(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "LINGERING", 2)
+
+    async def story(known: Cache, _: Reader) -> None:
+        for number in range(5):
+            await need(known, Extent(f"ns{number}"), SHOP)
+        await until(lambda: followed(known) == {"shop", "ns4", "ns3", "ns2"}, "the oldest to go")
+        await need(known, Extent("ns2"), SHOP)
+        await need(known, Extent("ns0"), SHOP)
+        await until(lambda: followed(known) == {"shop", "ns0", "ns2", "ns4"}, "the longest unneeded to go")
+        assert len(lists(server, "/api/v1/namespaces/ns2/pods?")) == 1 and pods(known) == {"shop/a"}
+
+    play(server, tmp_path, story)
+
+
+@pytest.mark.usefixtures("lingering")
+def test_a_watch_for_many_owners_that_is_made_anew_takes_the_place_of_the_old_one(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    async def story(known: Cache, _: Reader) -> None:
+        for owners in ((("shop", "a"),), (("shop", "b"),), (("shop", "c"), ("shop", "d"))):
+            known.need(ENDPOINT_SLICES, [Extent(owners=owners)])
+            await until(lambda: known.complete, "what is needed")
+        await until(lambda: followed(known, ENDPOINT_SLICES) == {"of 2"}, "the others to go")
 
     play(server, tmp_path, story)
 

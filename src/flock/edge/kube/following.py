@@ -3,7 +3,8 @@
 What is newly needed is listed at once.  What is needed no more is let go of late, and never before all that is needed
 has been listed: so what is known and needed stays known while watches are regrouped.  Extents beside one that tells
 everything go as soon as that has been listed.  LINGER keeps a tenant who needs and needs not, by turns, from having
-everything listed again and again: a list of all pods is as long as their changes in that time.
+everything listed again and again: a list of all pods is as long as their changes in that time.  LINGERING keeps one who
+needs ever others from having as many watches kept; what names owners never comes back as it was, and does not linger.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from flock.edge.kube.merging import Merged, Part
 from flock.edge.kube.reflector import Reflector, Sink
 
 LINGER = 600.0  # seconds
+LINGERING = 32  # extents beside ALL
 
 Reflecting = Callable[[Kind[Any], Sink, Extent, Callable[[], None]], Reflector]
 
@@ -65,7 +67,7 @@ class Following:
     def _adapt(self, group: asyncio.TaskGroup) -> None:
         needed, now = set(self._cache.needed(self.kind)), time.monotonic()
         self._idle = {extent: self._idle.get(extent, now) for extent in self._parts if extent not in needed}
-        late = {extent for extent, since in self._idle.items() if since + LINGER <= now}
+        late = self._late(now)
         if ALL not in self._listed or ALL in late:  # else all of it is told for a while yet
             for extent in sorted(needed - self._parts.keys()):
                 self._parts[extent] = self._merged.open(extent)
@@ -78,6 +80,12 @@ class Following:
                 self._memory = None
                 if ALL not in needed:
                     self._cache.unlisted(self.kind, ALL)
+
+    def _late(self, now: float) -> set[Extent]:
+        """What has lingered long enough."""
+        newest = sorted((extent for extent in self._idle if extent != ALL), key=self._idle.__getitem__, reverse=True)
+        late = {extent for extent, since in self._idle.items() if since + LINGER <= now or extent.owners}
+        return late.union(newest[LINGERING:])
 
     def _patience(self) -> float | None:
         """Until something has lingered long enough."""
