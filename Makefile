@@ -13,7 +13,7 @@ E2E_PACKAGES := etcd-server openssl busybox-static buildah mmdebstrap golang-1.1
   golang-github-modern-go-reflect2-dev dpkg-dev rsync make
 E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)
 
-.PHONY: help build demo check test test-all e2e bench lint screenshots deb release clean
+.PHONY: help build demo check test test-all rewritten e2e bench lint screenshots deb release clean
 help:
 	@echo "make demo      a BGP fabric with pods and anycast on this machine, end to end; VIEW=1: with its page"
 	@echo "make check     lint, types and the tests of what is pure: under a minute"
@@ -75,10 +75,15 @@ check: lint
 	@.venv/bin/pytest -n $$(nproc) --dist loadfile -m "not slow" tests/core tests/deploy/test_house.py tests/deploy/test_docs*.py \
 	  tests/deploy/test_names_in_pages.py --ignore-glob='tests/core/test_birdconf_[lf]*.py'
 
+# Every worker would rewrite all asserts for itself: done before, while mypy has the other core.
+rewritten: build
+	@PYTHONDONTWRITEBYTECODE= .venv/bin/pytest --collect-only -q >/dev/null || true
+
 # What is in which: docs/testing.md.
-test test-all: lint test-packages
+test test-all: build test-packages
 	@scripts/need-root "the tests make network namespaces, links and routes in them"
-	@$(if $(filter test-all,$@),FLOCK_THOROUGH=1) .venv/bin/pytest -n $(WORKERS) --dist loadfile \
+	@$(MAKE) --no-print-directory -j2 lint rewritten
+	@$(if $(filter test-all,$@),FLOCK_THOROUGH=1) PYTHONDONTWRITEBYTECODE= .venv/bin/pytest -n $(WORKERS) --dist loadfile \
 	  --durations=30 --durations-min=5 $(if $(filter test,$@),-m "not slow")
 
 e2e: build e2e-packages

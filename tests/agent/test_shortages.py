@@ -130,8 +130,7 @@ def test_a_torn_temporary_file_is_ignored(node: Node) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["{", '{"version": 2, "allocations": []}',
-     *slowly("", "[]", "null", '{"allocations": []}', "\x00" * 4096,
+    ["{", *slowly('{"version": 2, "allocations": []}', "", "[]", "null", '{"allocations": []}', "\x00" * 4096,
              '{"version": 1, "allocations": [{"container_id": "a"}]}')],
 )  # fmt: skip
 def test_a_broken_state_file_is_waited_for_and_left_as_it_is(node: Node, content: str) -> None:

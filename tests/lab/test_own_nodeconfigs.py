@@ -11,6 +11,7 @@ from flock.cli.main import main
 from flock.core.errors import FieldError
 from flock.lab.fabric import Lab
 from flock.lab.hosts import wait_until
+from thoroughness import slowly
 
 SETTLE = 30.0
 
@@ -31,7 +32,7 @@ def directory(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("router", ["bird", "frr", "gobgp"])
+@pytest.mark.parametrize("router", ["bird", *slowly("frr", "gobgp")])
 def test_password_ttl_security_ipv4_and_link_local_sessions_find_their_routers(
     make_lab: MakeLab, directory: Path, tmp_path: Path, router: str
 ) -> None:

@@ -31,6 +31,7 @@ from playground import FAMILIES, OUTSIDE4, OUTSIDE6, Playground, compiled, inter
 
 from flock.core.policy.render import Ruleset
 from flock.edge.nft import observe
+from thoroughness import some
 
 NODE = {"6": "2001:db8:ff::1", "4": "198.51.100.1"}
 LOCAL = "127.0.0.1"
@@ -69,7 +70,7 @@ DISGUISES = {
 }
 
 
-@pytest.mark.parametrize("disguise", DISGUISES)
+@pytest.mark.parametrize("disguise", some(DISGUISES))
 def test_a_router_advertisement_from_a_pod_is_dropped_and_counted(walled: Playground, disguise: str) -> None:
     for protocol, payload in DISGUISES[disguise]:
         send_frame(walled, 1, IPV6, ipv6(link_local(1), "ff02::1", protocol, payload))
