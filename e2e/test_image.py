@@ -11,6 +11,7 @@ from cluster import Cluster
 from places import eventually
 
 _TRY = """
+python3 --version
 flock-agent --version
 flockctl --help > /dev/null && echo flockctl
 bird --version 2>&1
@@ -52,6 +53,7 @@ def test_its_programs_run_without_rights_and_without_a_network_of_their_own(bare
 
     eventually(ended, what="the trial to end")
     said = plane.kubectl("logs", "trial", "--namespace=kube-system")
+    assert f"Python {image.PYTHON}." in said
     for expected in ("flock-agent ", "flockctl", "BIRD ", "nftables ", '"supportedVersions"', "read-only"):
         assert expected in said
 

@@ -1,4 +1,4 @@
-"""The rules need nothing that the image lacks, such as the names of protocols, which are a Debian package apart."""
+"""The rules need nothing that an image may lack, such as the names of protocols, which are a Debian package apart."""
 
 import subprocess
 from pathlib import Path

@@ -54,6 +54,7 @@ def test_wheels_for_another_python_are_named_and_the_build_fails(wheels: Path) -
     done = unpack(wheels)
     assert done.returncode == 1
     assert "made for another Python" in done.stderr and "faster-1.0-cp399" in done.stderr
+    assert f"pip download --python-version {sys.version_info.major}.{sys.version_info.minor}" in done.stderr
 
 
 def test_what_cannot_be_imported_fails_the_build_though_no_command_needs_it_at_once(wheels: Path) -> None:
