@@ -1,6 +1,7 @@
 """Start and self-heal: what is lost comes back, what is left over goes, the rest is left alone."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from looking import (
     undisturbed,
 )
 
+from flock.agent.healing import SPACING
 from harness import NODE_CONFIG, CniFailure, Node, eventually
 from namespaces import within
 from thoroughness import some
@@ -135,11 +137,12 @@ def test_a_rebuild_that_failed_is_tried_again(node: Node, point: str) -> None:
 
 def test_orphan_links_and_routes_go(node: Node) -> None:
     result = node.pod("a")
+    time.sleep(2 * SPACING)  # nobody is about to look
     with undisturbed(node, *addresses_of(result)):
-        node.ip("link", "add", "flockdeadbeef", "type", "veth", "peer", "name", "peer0")
         node.ip("-4", "route", "add", "192.0.2.77", "dev", host(result), "proto", "133", "metric", "20")
         node.ip("-6", "route", "add", "2001:db8:1::77", "dev", host(result), "proto", "134", "metric", "20")
         node.ip("-4", "route", "add", "192.0.2.78", "dev", "lo", "proto", "133", "metric", "20")
+        node.ip("link", "add", "flockdeadbeef", "type", "veth", "peer", "name", "peer0")
         settle(node)
 
 

@@ -29,9 +29,8 @@ def spelled(draw: st.DrawFn, address: IPv4Address | IPv6Address) -> str:
     """The address in any of its spellings."""
     if isinstance(address, IPv4Address):
         return str(address)
-    groups = (
-        address.exploded.split(":") if draw(st.booleans()) else [f"{int(g, 16):x}" for g in address.exploded.split(":")]
-    )
+    width = draw(st.sampled_from((1, 4)))
+    groups = [f"{int(address) >> shift & 0xFFFF:0{width}x}" for shift in range(112, -1, -16)]
     if draw(st.booleans()):
         groups[6:] = [str(IPv4Address(int(address) & 0xFFFFFFFF))]
     runs = [(a, b) for a in range(6) for b in range(a + 1, 7) if not any(int(g, 16) for g in groups[a:b])]

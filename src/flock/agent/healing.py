@@ -214,6 +214,8 @@ class Healer(Reconciler):
     def _on_event(self, event: Event) -> None:
         if event.kind == w.RTM_NEWLINK and event.index not in self._pod_links and is_host_interface(event.name):
             self._pod_links.add(event.index)
+            if self._attached.owner_of(event.name) is None:
+                self.trigger()  # nobody's ADD made it
         if self._attached.interface_at(event.index) is not None:
             link = event.link
             as_it_should_be = link is not None and link.up and link.mac == HOST_MAC
