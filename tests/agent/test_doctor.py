@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from looking import addresses_of, flockctl
 
-from harness import BIN, FLOCK, Node, eventually, run
+from harness import BIN, FLOCK, Node, eventually, run, with_spec
 from thoroughness import some
 
 ACCEPTING = "type filter hook forward priority filter; policy accept;"
@@ -155,6 +155,15 @@ def test_a_second_bird_is_told_until_it_ends(node: Node, tmp_path_factory: pytes
         [found] = eventually(lambda: running(node), what="the second BIRD")
         assert "bird.service" in found["cure"]
     assert running(node) == []
+
+
+def test_a_bird_that_does_not_answer_is_told_where_it_is_expected_to_speak(node: Node) -> None:
+    assert findings(node, "bird") == []
+    peers = [{"address": "198.51.100.2", "asn": 64600}]
+    node.write("nodeconfig", with_spec(bgp={"asn": 64601, "peers": peers}))
+    [found] = eventually(lambda: findings(node, "bird"), what="a BIRD that is not there")
+    assert found["finding"].startswith("BIRD does not answer at ") and "flock-bird" in found["cure"]
+    assert flockctl(node, "doctor").returncode == 1
 
 
 def test_strict_reverse_path_filters_are_told_and_mended_by_the_cure(node: Node, uplink: str) -> None:

@@ -39,6 +39,7 @@ def test_a_host_that_is_well_has_nothing() -> None:
             "starts at the next boot",
             "systemctl disable --now bird",
         ),
+        ({"bird_problem": "BIRD does not answer at /x"}, "bird", "BIRD does not answer at /x", "flock-bird"),
         ({"daemons": (Daemon(name="NetworkManager", lacks="pods' links"),)}, "network-daemon", "Network", "installer"),
         ({"conflists": ("87-podman.conflist",)}, "conflist", "there is no 01-flock.conflist", "--cni-conf-dir"),
         ({"conflists": ("00-a.conf", "01-flock.conflist")}, "conflist", "00-a.conf comes before", "00-a.conf out"),
@@ -60,6 +61,16 @@ def test_one_thing_that_is_wrong_is_one_finding_with_its_cure(
 ) -> None:
     [found] = diagnosed(**changes)
     assert found.about == about and finding in found.finding and cure in found.cure and found.why and not found.note
+
+
+def test_where_flocks_bird_is_a_unit_the_cure_of_a_second_one_starts_it_again() -> None:
+    """Whoever starts the distribution's stops flock's, and nobody else starts that again."""
+    whole = "systemctl disable --now bird.service; systemctl start flock-bird"
+    for changes in ({"birds": ("bird (process 7)",)}, {"bird_unit": "/etc/x/bird.service"}):
+        assert [found.cure for found in diagnosed(**changes, bird_is_a_unit=True)] == [whole]
+        assert [found.cure for found in diagnosed(**changes)] == [whole.partition(";")[0]]
+    [found] = diagnosed(bird_problem="BIRD does not answer at /x", bird_is_a_unit=True)
+    assert found.cure.startswith("systemctl start flock-bird; ")
 
 
 def test_router_advertisements_matter_where_there_is_no_other_default_route() -> None:

@@ -71,6 +71,14 @@ def test_the_distributions_bird_is_not_to_start_at_the_next_boot(host: Path) -> 
     assert found(host, "second-bird") == []
 
 
+@pytest.mark.parametrize("place", ["etc", "usr/lib"])
+def test_a_unit_of_flocks_bird_is_seen_where_package_and_installer_put_it(host: Path, place: str) -> None:
+    at = Surroundings(root=host, proc=host / "proc", run_dir=host / "run", conf_dir=None, usual=())
+    assert not gather(at).bird_is_a_unit
+    write(host, f"{place}/systemd/system/flock-bird.service", "[Unit]\n")
+    assert gather(at).bird_is_a_unit
+
+
 @pytest.mark.parametrize(
     "line", ["net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding = 0", "net.ipv4.conf.all.rp_filter=1"]
 )

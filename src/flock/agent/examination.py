@@ -25,6 +25,7 @@ async def examine(parts: Parts) -> list[dict[str, Any]]:
         sysctl=settings.sysctl_dir,
         peers=tuple(peer.address.packed for peer in peers if peer.zone is None),
         pods_mtu=parts.preparing.mtu,
+        bird_problem=parts.routing.bird_problem if parts.configured.speaks else "",
         fabric=tuple(parts.routing.fabric_complaints()),
         newest_record=max(map(_since, parts.attached.entries), default=0.0),
     )

@@ -53,6 +53,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     obstacles: tuple[Obstacle, ...] = ()
     birds: tuple[str, ...] = ()  # command lines of BIRDs that are not ours, on this host's network
     bird_unit: str = ""  # by which the distribution's starts at the next boot
+    bird_is_a_unit: bool = False  # ours, of this host: whoever starts the distribution's stops it
+    bird_problem: str = ""  # why ours does not do what it is expected to
     daemons: tuple[Daemon, ...] = ()
     conflist_dir: str = ""
     conflists: tuple[str, ...] | None = None  # by order of letters; None: not looked at
@@ -70,7 +72,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    judges = (_obstacles, _birds, _daemons, _conflists, _plugins, _switches, _mtu, _fabric, _clock, _versions)
+    judges = (_obstacles, _bird, _birds, _daemons, _conflists, _plugins, _switches, _mtu, _fabric, _clock, _versions)
     return [finding for judge in judges for finding in judge(facts)]
 
 
@@ -100,9 +102,18 @@ def _opening(obstacle: Obstacle) -> str:
     return "; ".join(f"{program} -I {chain} -{side} flock+ -j ACCEPT" for side, _ in sides)
 
 
+def _bird(facts: Facts) -> Iterator[Finding]:
+    if facts.bird_problem:
+        unit = "systemctl start flock-bird; journalctl -u flock-bird"
+        other = "in a cluster look at this node's pod flock-bird, elsewhere at whoever starts BIRD (docs/bgp.md)"
+        why = "no router hears of pods here, or of changes among them"
+        yield _found("bird", facts.bird_problem, why, unit if facts.bird_is_a_unit else other)
+
+
 def _birds(facts: Facts) -> Iterator[Finding]:
     why = "at each of its scans it removes the routes of flock's: a second or two without any, every minute"
     cure = "systemctl disable --now bird.service"
+    cure += "; systemctl start flock-bird" if facts.bird_is_a_unit else ""
     for command in facts.birds:
         yield _found("second-bird", f"another BIRD runs on this host's network: {command}", why, cure)
     if facts.bird_unit and not facts.birds:

@@ -34,6 +34,7 @@ from flock.edge.nft.foreign import obstacles
 SYSCTL_DIRS = ("etc/sysctl.d", "run/sysctl.d", "usr/lib/sysctl.d")
 SYSTEMD = "run/systemd/system"  # there if it is what boots this host
 UNITS = "etc/systemd/system/multi-user.target.wants/bird.service"
+OUR_UNITS = tuple(f"{top}/systemd/system/flock-bird.service" for top in ("etc", "usr/lib", "lib"))
 TURNS_OFF = re.compile(
     r"\s*-?(net[./]ipv4[./]ip_forward\s*=\s*0|net[./]ipv6[./]conf[./]all[./](forwarding\s*=\s*0|disable_ipv6\s*=\s*1)"
     r"|net[./]ipv4[./]conf[./](all|default)[./]rp_filter\s*=\s*1)\s*"
@@ -69,6 +70,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     usual: tuple[Path, ...] = USUAL
     peers: tuple[bytes, ...] = ()  # routers' addresses
     pods_mtu: int = 0
+    bird_problem: str = ""
     fabric: tuple[str, ...] = ()
     newest_record: float = 0.0
 
@@ -86,6 +88,8 @@ def gather(at: Surroundings) -> Facts:
         obstacles=tuple(obstacles(at.aggregates)),
         birds=tuple(other_birds(at.run_dir, proc=at.proc)),
         bird_unit=f"/{UNITS}" if (at.root / UNITS).is_symlink() and (at.root / SYSTEMD).is_dir() else "",
+        bird_is_a_unit=any((at.root / unit).exists() for unit in OUR_UNITS),
+        bird_problem=at.bird_problem,
         daemons=tuple(_daemons(at.root, {name for _, name, _ in running})),
         conflist_dir=str(at.conf_dir or ""),
         conflists=_conflists(at.conf_dir),
