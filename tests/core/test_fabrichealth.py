@@ -1,11 +1,13 @@
 """Sessions family by family: which state of them is worth a word, and which is not."""
 
+from ipaddress import ip_interface
 from typing import Any
 
 import pytest
 
 from flock.core.birdreplies import Carried, Reply, Session, sessions
-from flock.core.fabrichealth import fabric_complaints
+from flock.core.fabrichealth import explained, fabric_complaints
+from flock.core.facts import HostAddress, NodeFacts
 from flock.core.nodeconfig import NodeConfig, parse_node_config
 
 UP = Carried(up=True, imported=1, exported=2)
@@ -45,6 +47,42 @@ def session(*, up: bool = True, error: str = "", **families: Carried) -> dict[st
 def test_what_is_wrong_is_said_once(given: NodeConfig, found: dict[str, Session], said: list[str]) -> None:
     told = [*fabric_complaints(given, {name.replace("r1", _protocol()): s for name, s in found.items()})]
     assert len(told) == len(said) and all(text.startswith(start) for text, start in zip(told, said, strict=True)), told
+
+
+def test_a_host_with_a_default_route_of_its_own_needs_none_from_a_router() -> None:
+    empty = {_protocol(): session(ipv6=EMPTY, ipv4=EMPTY)["r1"]}
+    assert [*fabric_complaints(config(), empty, ways_out={"ipv6", "ipv4"})] == []
+    [told] = fabric_complaints(config(), empty, ways_out={"ipv4"})
+    assert told.startswith("no IPv6 route is taken from r1")
+
+
+HOST = NodeFacts(node="n1", addresses=(HostAddress("eth0", ip_interface("2001:db8:e::7/64")),))
+IDLE = Session(name="r1", kind="BGP", up=False, state="Idle", since="")
+
+
+@pytest.mark.parametrize(
+    ("peer", "facts", "error"),
+    [
+        ({}, HOST, "2001:db8:f::1 is on no network of this host: multihop, or another address"),
+        ({"address": "2001:db8:e::7"}, HOST, "2001:db8:e::7 is this host's own address"),
+        ({"address": "2001:db8:e::1"}, HOST, ""),
+        ({"multihop": 2}, HOST, ""),
+        ({"address": "fe80::1%eth0"}, HOST, ""),
+        ({}, NodeFacts(node="n1"), ""),  # not looked at yet
+    ],
+)
+def test_why_bird_waits_without_a_word(peer: dict[str, Any], facts: NodeFacts, error: str) -> None:
+    bgp = config(**peer).bgp
+    assert bgp is not None
+    assert explained(IDLE, bgp.peers[0], facts).last_error == error
+
+
+def test_what_bird_says_itself_stays() -> None:
+    bgp = config().bgp
+    assert bgp is not None
+    for told in (session(ipv6=UP)["r1"], session(up=False)["r1"], session(up=False, error="Refused")["r1"]):
+        assert explained(told, bgp.peers[0], HOST) == told
+    assert explained(IDLE, None, HOST) == IDLE
 
 
 def _protocol() -> str:

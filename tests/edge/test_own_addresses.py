@@ -1,12 +1,14 @@
 """A node's own addresses, by which it is decided what no pod may have: pods' links are not among them."""
 
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
 from spaces import LOOPBACK, Space, packed, veth
 
-from flock.edge.kernel.node import read_facts
+from flock.edge.kernel.node import read_facts, ways_out
 from flock.edge.netlink import route as r
+from namespaces import within
 
 
 class Interrupted:
@@ -41,3 +43,22 @@ def test_a_pod_s_link_that_comes_while_the_node_is_looked_at_is_not_taken_for_th
 
     netlink: Any = Interrupted(node, attach)
     assert read_facts(netlink, "n1").addresses == ()
+
+
+def test_a_way_out_is_a_default_route_that_leads_somewhere_whoever_made_it() -> None:
+    def looks() -> list[frozenset[str]]:
+        found = [ways_out()]
+        for command in (
+            "link add up0 type bridge",
+            "link set up0 up",
+            "-6 route add unreachable default metric 4278198272",
+            "-6 route add 2001:db8::/32 dev up0",
+            "route add 0.0.0.0/1 dev up0",  # half of all, as some VPNs have it
+            "-6 route add default dev up0 proto ra metric 1024",
+        ):
+            subprocess.run(["ip", *command.split()], check=True)
+            found.append(ways_out())
+        return found
+
+    none, four = frozenset[str](), frozenset({"ipv4"})
+    assert within(None, looks) == [none, none, none, none, none, four, frozenset({"ipv6", "ipv4"})]

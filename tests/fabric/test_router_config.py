@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fabric_parts import OWN, V6, MakeLab, becomes, eventually, host_prefix, node_configs, write_configs
+from fabric_parts import OWN, V6, MakeLab, becomes, degraded, eventually, host_prefix, node_configs, write_configs
 
 from flock.lab import router_bird, router_frr, router_gobgp, router_openbgpd
 from flock.lab.fabric import Lab
@@ -88,6 +88,29 @@ def test_its_text_takes_from_each_node_what_is_the_nodes_and_comes_back_after_a_
     becomes(lambda: told(lab) & {"2001:db8:1::/64", host_prefix(V6)}, set[str]())
     lab.mend("n1-r1")
     becomes(lambda: told(lab), {*wanted, host_prefix(V6)})
+
+
+def test_birds_text_sends_the_default_route_that_the_router_has_and_a_node_with_its_own_does_not_miss_it(
+    make_lab: MakeLab, tmp_path: Path
+) -> None:
+    configs = node_configs(nodes=1)
+    configs[0]["spec"]["bgp"]["peers"][0]["localAddress"] = "2001:db8:ff1:1::2"
+    directory = write_configs(tmp_path / "configs", configs)
+    lab = make_lab(nodes=1, routers=1, router="bird", topology="leaf-spine", nodeconfigs=directory, settled=False)
+    take(lab.router("r1"), printed("bird", "--manifests", str(directory)))
+    node, router = lab.host("n1"), lab.host("r1")
+    eventually(lambda: degraded(lab, "n1"), lambda text: "no IPv4 route is taken from r1" in text)
+    assert "no IPv6 route is taken from r1" in degraded(lab, "n1")
+
+    node.run(["ip", "link", "add", "own0", "type", "bridge"])
+    node.run(["ip", "link", "set", "own0", "up"])
+    node.run(["ip", "route", "add", "default", "dev", "own0", "metric", "4096"])
+    eventually(lambda: degraded(lab, "n1"), lambda text: "no IPv4 route" not in text)
+    assert "no IPv6 route is taken from r1" in degraded(lab, "n1")
+
+    router.run(["ip", "-6", "route", "add", "default", "dev", "lo", "proto", "ra"])
+    eventually(lambda: node.run(["ip", "-6", "route", "show", "default", "proto", "bird"]), bool)
+    becomes(lambda: degraded(lab, "n1"), "")
 
 
 def test_the_pages_examples_are_what_is_printed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A session that is down, or a family that it does not carry, is said by `status`, and no longer once it is mended."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from fabric_parts import (
     MakeLab,
     becomes,
     change_config,
+    config_file,
     degraded,
     established,
     eventually,
@@ -26,6 +28,21 @@ def test_a_session_that_is_down_is_a_degraded_line(lab: Lab) -> None:
     shown = flockctl(lab, "n1", "status")
     assert shown.returncode == 0 and "degraded  the session with r1 is down" in shown.stdout
     lab.mend("n1-r1")
+    becomes(lambda: degraded(lab, "n1"), "")
+
+
+def test_a_router_that_is_on_no_network_of_the_host_is_told_as_such(lab: Lab) -> None:
+    config = json.loads(config_file(lab, "n1").read_text())
+    here = config["spec"]["bgp"]["peers"][0]["address"]
+
+    def elsewhere(spec: dict[str, Any]) -> None:
+        spec["bgp"]["peers"][0]["address"] = "2001:db8:dead::1"
+
+    change_config(lab, "n1", elsewhere)
+    said = "2001:db8:dead::1 is on no network of this host: multihop, or another address"
+    eventually(lambda: degraded(lab, "n1"), lambda text: f"the session with r1 is down: Idle, {said}" in text)
+    assert said in flockctl(lab, "n1", "bgp").stdout
+    change_config(lab, "n1", lambda spec: spec["bgp"]["peers"][0].update(address=here))
     becomes(lambda: degraded(lab, "n1"), "")
 
 

@@ -27,13 +27,14 @@ from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_
 from flock.core.birdconf.document import FAMILIES
 from flock.core.birdreplies import Session, bfd_states, protocol_names, sessions, unknown_bird
 from flock.core.errors import FlockError
-from flock.core.fabrichealth import fabric_complaints
+from flock.core.fabrichealth import explained, fabric_complaints
 from flock.core.happenings import BfdDown, BfdUp, BirdGone, BirdThere, SessionDown, SessionUp
 from flock.core.nodeconfig import PasswordSource, Peer
 from flock.edge.batching import Rounds
 from flock.edge.bird import conffile, room
 from flock.edge.bird.control import BirdControl, BirdError
 from flock.edge.feeder import Feeder
+from flock.edge.kernel.node import ways_out
 
 log = logging.getLogger("bird")
 
@@ -74,6 +75,7 @@ class Routing(Reconciler):
         self.reloads = 0
         self.import_problem = ""
         self._sessions: list[Session] = []  # as told last
+        self._ways_out: frozenset[str] = frozenset()
         self._full: set[str] = set()  # sessions that passed over routes they were sent
         self.last_seen: list[dict[str, Any]] = []  # the sessions, for whoever cannot wait for BIRD
         self._looks: Rounds[None, None] = Rounds(self._look)
@@ -88,7 +90,8 @@ class Routing(Reconciler):
         config = self._configured.config
         if self._bird is None or config is None or self.bird_problem:
             return []
-        return [*fabric_complaints(config, {session.name: session for session in self._sessions})]
+        by_name = {session.name: session for session in self._sessions}
+        return [*fabric_complaints(config, by_name, ways_out=self._ways_out)]
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -222,6 +225,8 @@ class Routing(Reconciler):
         if any(peer.bfd.enabled for peer in self._peers):
             bfd = bfd_states(await bird.command("show bfd sessions"))
         told = sessions(await bird.command("show protocols all"), self._sessions)
+        peers, facts = {protocol_name(peer.name): peer for peer in self._peers}, self._preparing.facts
+        told = [explained(session, peers.get(session.name), facts) for session in told]
         self._sessions = [msgspec.structs.replace(s, bfd=bfd.get(s.neighbour, "")) for s in told]
         return self._sessions
 
@@ -232,6 +237,7 @@ class Routing(Reconciler):
         rows += [{"peer": s.name, "asn": 0, "address": s.neighbour} | _told(s) for s in found.values()]
         self._see(rows)
         full = [f"{row['peer']} ({', '.join(row['full'])})" for row in rows if row.get("full")]
+        self._ways_out = await asyncio.to_thread(ways_out)
         self.import_problem = f"maxPrefixes is reached, further routes are not taken: {', '.join(full)}" if full else ""
         return rows
 

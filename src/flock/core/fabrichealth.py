@@ -4,17 +4,37 @@ A session that is established says little: a family it was to carry may be missi
 a single route, and then pods of that family reach nothing beyond their node.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
 
 from flock.core.birdconf import protocol_name
 from flock.core.birdreplies import Session
-from flock.core.nodeconfig import NodeConfig
+from flock.core.facts import NodeFacts
+from flock.core.nodeconfig import NodeConfig, Peer
 
 FAMILIES = (("ipv6", "IPv6", "cidr6"), ("ipv4", "IPv4", "cidr4"))
 
 
-def fabric_complaints(config: NodeConfig, sessions: Mapping[str, Session]) -> Iterator[str]:
-    """Of BGP; by the names of BIRD's protocols.  A peer that BIRD does not run yet is complained about elsewhere."""
+def explained(session: Session, peer: Peer | None, facts: NodeFacts) -> Session:
+    """BIRD waits without a word for a router that it takes to be one cable away and that is on none: say so."""
+    silent = session.state == "Idle" and not session.last_error and bool(facts.addresses)
+    if not silent or peer is None or peer.multihop is not None or peer.zone is not None:
+        return session
+    if peer.address in facts.own:
+        why = f"{peer.address} is this host's own address"
+    elif not any(peer.address in own.address.network for own in facts.addresses):
+        why = f"{peer.address} is on no network of this host: multihop, or another address"
+    else:
+        return session
+    return msgspec.structs.replace(session, last_error=why)
+
+
+def fabric_complaints(
+    config: NodeConfig, sessions: Mapping[str, Session], *, ways_out: Collection[str] = ()
+) -> Iterator[str]:
+    """Of BGP; by the names of BIRD's protocols.  A peer that BIRD does not run yet is complained about elsewhere.
+    `ways_out`: families of which the host has a default route, by whoever's doing."""
     if config.bgp is None:
         return
     running = [(peer, sessions[name]) for peer in config.bgp.peers if (name := protocol_name(peer.name)) in sessions]
@@ -38,6 +58,6 @@ def fabric_complaints(config: NodeConfig, sessions: Mapping[str, Session]) -> It
             for peer, session in running
             if session.up and peer.import_ != "none" and (carried := session.families.get(family)) and carried.up
         ]
-        if told and not any(imported for _, imported in told):
+        if told and family not in ways_out and not any(imported for _, imported in told):
             who = ", ".join(peer for peer, _ in told)
             yield f"no {name} route is taken from {who}: have a default route sent, or say `import: none`"

@@ -32,10 +32,13 @@ def _family(speaker: Speaker, family: Family) -> str:
     default = "::/0" if family == "ipv6" else "0.0.0.0/0"
     is_router = speaker.connected and (speaker.ospf or any(n.default_route for n in speaker.neighbours))
     way_out = [default] if is_router else []
+    # One who is told where its own default route leads to sends that; it may be from advertisements or DHCP.
+    passes_on = not speaker.connected and not speaker.learn and any(n.default_route for n in speaker.neighbours)
+    taken = "all" if speaker.learn else f"where net = {default}" if passes_on else "none"
     lines = [
         f"protocol kernel kernel{version} {{",
         f"  {family} {{",
-        "    import all;" if speaker.learn else "    import none;",
+        f"    import {taken};",
         "    export filter {",
         "      if source = RTS_DEVICE then reject;",
         *([f"      if source ~ [RTS_BGP] then krt_prefsrc = {source};"] if source else []),
@@ -43,7 +46,7 @@ def _family(speaker: Speaker, family: Family) -> str:
         "    };",
         *(["    preference 200;"] if speaker.learn else []),
         "  };",
-        *(["  learn;"] if speaker.learn else []),
+        *(["  learn;"] if speaker.learn or passes_on else []),
         f"  merge paths on limit {MULTIPATH};",
         "}",
     ]

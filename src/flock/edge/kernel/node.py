@@ -21,6 +21,8 @@ DEFAULT_MTU = 1500
 FRAGMENT_ROOM = 64 << 20
 FRAGMENT_TIME = 3
 RT_SCOPE_HOST = 254
+# Nothing is sent there.  No table is read for a default route: a router may have filled it with a hundred thousand.
+FAR = {family: ipaddress.ip_address(far).packed for family, far in (("ipv6", "2000::1"), ("ipv4", "1.0.0.1"))}
 
 
 def enable_forwarding(sysctl: Path, *, ipv6: bool, ipv4: bool) -> list[str]:
@@ -127,6 +129,13 @@ def uplink_mtu(netlink: Netlink, peers: Iterable[bytes]) -> int:
         if known:
             return min(known)
     return DEFAULT_MTU
+
+
+def ways_out() -> frozenset[str]:
+    """The families of which the kernel knows a way to anywhere, in the network namespace of the calling thread."""
+    with contextlib.suppress(OSError), Netlink() as netlink:
+        return frozenset(family for family, far in FAR.items() if way_to(netlink, far))
+    return frozenset()
 
 
 def way_to(netlink: Netlink, peer: bytes) -> int:
