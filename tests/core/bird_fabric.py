@@ -63,7 +63,12 @@ class Router:
         command = ["ip", "netns", "exec", self.netns, "bird", "-f", *options, "-c", self._conf, "-s", self._socket]
         with self._log.open("ab") as log:
             self._bird = subprocess.Popen(command, stdout=log, stderr=log)
-        eventually(self._socket.exists, bool)
+        eventually(self._answers, bool)
+
+    def _answers(self) -> bool:
+        """Its socket is there a moment before anybody listens."""
+        done = subprocess.run(["birdc", "-r", "-s", self._socket, "show", "status"], capture_output=True, timeout=30)
+        return done.returncode == 0
 
     def kill(self) -> None:
         if self._bird is not None:
