@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "deploy/deb"
 LIBRARY = "usr/lib/flock/python"
 PLUGINS = "usr/lib/cni"  # Debian's; containerd and podman look there
-PROGRAMS = {"flock-agent": "flock.agent.main", "flockctl": "flock.cli.main", "flock-installer": "flock.cli.installer"}
+PROGRAMS = {"flock-agent": "flock.agent.main", "flockctl": "flock.cli.begin", "flock-installer": "flock.cli.installer"}
 WRAPPER = """\
 #!/usr/bin/python3 -sP
 import sys

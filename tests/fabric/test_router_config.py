@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs/bgp.md"
 
 
 def router_config(*arguments: str) -> subprocess.CompletedProcess[str]:
-    run = [sys.executable, "-c", "from flock.cli.main import main; main()", "router-config", *arguments]
+    run = [sys.executable, "-c", "from flock.cli.begin import main; main()", "router-config", *arguments]
     return subprocess.run(run, capture_output=True, text=True, timeout=60)
 
 

@@ -14,7 +14,7 @@ from flock.core.errors import FieldError
 from flock.core.nodeconfig import values
 from flock.lab.fabric import Lab
 
-FLOCKCTL = [sys.executable, "-c", "from flock.cli.main import main; main()", "lab"]
+FLOCKCTL = [sys.executable, "-c", "from flock.cli.begin import main; main()", "lab"]
 
 
 def ends(*argv: str) -> int:
@@ -84,6 +84,26 @@ def test_an_interrupted_ask_tells_what_it_heard_and_shows_no_traceback(make_lab:
             break
     assert "me" in out and "lost" in out
     assert err == "" and asking.returncode == 0
+
+
+SLOWLY = """
+import sys, time
+class Slow:
+    def find_spec(self, name, *_):
+        print(name, flush=True)
+        time.sleep(0.05)
+sys.meta_path.insert(0, Slow())
+"""
+
+
+def test_an_interrupt_while_flockctl_is_loaded_ends_it_without_a_word() -> None:
+    """By its own signal, so that a script which called it ends as well."""
+    command = [sys.executable, "-c", f"{SLOWLY}{FLOCKCTL[2]}", "--version"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loading:
+        assert loading.stdout is not None and "flock.cli.main\n" in iter(loading.stdout.readline, "")
+        loading.send_signal(signal.SIGINT)
+        assert loading.communicate(timeout=30)[1] == ""
+    assert loading.returncode == -signal.SIGINT
 
 
 def test_as_numbers_end_where_the_page_and_the_definition_say() -> None:

@@ -22,7 +22,7 @@ from flock.core.errors import FlockError
 HTTP = "127.0.0.1:9465"
 PATIENCE = 90.0  # seconds for a node: ten for each part that does not answer
 AT_ONCE = 8  # nodes
-SELF = [sys.executable, "-c", "from flock.cli.main import main; main()"]
+SELF = [sys.executable, "-c", "from flock.cli.begin import main; main()"]
 
 Files = dict[str, bytes]
 

@@ -24,8 +24,8 @@ INTERRUPTED = 130  # by Ctrl-C, as shells say it
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    arguments = _parser().parse_args(argv)
     try:
+        arguments = _parser().parse_args(argv)
         sys.exit(arguments.run(arguments))
     except AgentError as error:
         print(f"flockctl: {error}", file=sys.stderr)
