@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flock.core.doctor import EPOCH, Daemon, Facts, Finding, Plugin, diagnose
+from flock.core.doctor import EPOCH, Daemon, Facts, Finding, Plugin, Podman, diagnose
 from flock.core.foreignrules import Obstacle
 
 WELL = Facts(
@@ -43,6 +43,12 @@ def test_a_host_that_is_well_has_nothing() -> None:
         ({"daemons": (Daemon(name="NetworkManager", lacks="pods' links"),)}, "network-daemon", "Network", "installer"),
         ({"conflists": ("87-podman.conflist",)}, "conflist", "there is no 01-flock.conflist", "--cni-conf-dir"),
         ({"conflists": ("00-a.conf", "01-flock.conflist")}, "conflist", "00-a.conf comes before", "00-a.conf out"),
+        (
+            {"podman": Podman(knows_cni=True, netavark="/var/x/defaultNetworkBackend")},
+            "podman",
+            "podman uses netavark, not CNI: it does not see the network flock",
+            "/etc/containers/containers.conf.d/flock.conf",
+        ),
         ({"switches": {"ipv4/conf/eth0/rp_filter": "1"}}, "rp_filter", "eth0.rp_filter is 1", "eth0.rp_filter=2"),
         ({"switches": {"ipv4/ip_forward": "0"}}, "sysctl", "net.ipv4.ip_forward is off", "who turns it off"),
         ({"at_boot": (("/etc/sysctl.d/x.conf", "a = 0"),)}, "sysctl", "/etc/sysctl.d/x.conf says a = 0", "remove"),
@@ -116,3 +122,13 @@ def test_each_packet_filter_is_opened_in_its_own_words(
     obstacle = Obstacle(whose=whose, chain=chain, rule="policy drop", sent=sent, received=received)
     [found] = diagnosed(obstacles=(obstacle,))
     assert found.cure.startswith(cure) and f"the chain {chain} of {whose} drops" in found.finding
+
+
+def test_a_podman_without_cni_is_worth_knowing_and_nothing_to_mend() -> None:
+    [found] = diagnosed(podman=Podman(knows_cni=False, netavark="/var/x/defaultNetworkBackend"))
+    assert found.note and "podman has no CNI" in found.finding and "use ctr" in found.cure
+
+
+def test_a_podman_with_cni_or_on_a_host_where_nobody_writes_a_conflist_is_well() -> None:
+    assert diagnosed(podman=Podman(knows_cni=True)) == []
+    assert diagnosed(podman=Podman(knows_cni=True, netavark="/x"), conflists=None) == []

@@ -1,11 +1,12 @@
 """What is around flock, read from files and processes: made and mended in a directory that stands for the host."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from flock.core.doctor import diagnose
+from flock.core.doctor import Finding, diagnose
 from flock.edge.around import Surroundings, gather, other_birds
 
 
@@ -101,3 +102,51 @@ def test_conflists_and_plugins(host: Path) -> None:
     assert "where not every runtime looks" in elsewhere
     write(host, "state/cni-paths", f"/opt/cni/bin:{host / 'usr-lib-cni'}\n")
     assert found(host, "plugins", conf_dir=conf) == []
+
+
+# --- podman -----------------------------------------------------------------------------------------------------------
+
+NETAVARK = "podman uses netavark, not CNI: it does not see the network flock"
+CHOSEN = "var/lib/containers/storage/defaultNetworkBackend"
+WITH_CNI = "\x7fELF github.com/containers/common/libnetwork/cni.NewCNINetworkInterface"
+
+
+def podman(host: Path) -> list[Finding]:
+    at = Surroundings(root=host, proc=host / "proc", state_dir=host / "state", conf_dir=host / "net.d")
+    return [finding for finding in diagnose(gather(at)) if finding.about == "podman"]
+
+
+def test_a_podman_that_chose_netavark_is_told_until_the_cure_is_followed(host: Path) -> None:
+    write(host, CHOSEN, "netavark")
+    assert podman(host) == []  # nobody who would read it
+    write(host, "usr/bin/podman", WITH_CNI)
+    [found] = podman(host)
+    assert found.finding == NETAVARK and f"/{CHOSEN}" in found.why and not found.note
+    subprocess.run(["sh", "-ec", found.cure.replace("/etc/", f"{host}/etc/")], check=True)
+    assert podman(host) == []
+
+
+def test_podman_that_has_not_chosen_yet_takes_cni_because_there_is_a_network_of_it(host: Path) -> None:
+    write(host, "usr/bin/podman", WITH_CNI)
+    assert podman(host) == []
+    write(host, CHOSEN, "cni")
+    assert podman(host) == []
+
+
+def test_what_podmans_configuration_says_counts_for_more_than_its_choice_and_the_last_word_most(host: Path) -> None:
+    write(host, "usr/bin/podman", WITH_CNI)
+    write(host, CHOSEN, "cni")
+    write(host, "usr/share/containers/containers.conf", '[network]\n#network_backend = "cni"\n')
+    write(host, "etc/containers/containers.conf", '[network]\nnetwork_backend = "netavark"  # as ever\n')
+    [found] = podman(host)
+    assert "/etc/containers/containers.conf says so" in found.why
+    write(host, "etc/containers/containers.conf.d/10.conf", "[network]\n  network_backend='cni'\n")
+    assert podman(host) == []
+    write(host, "etc/containers/containers.conf.d/20.conf", '[network]\nnetwork_backend = "netavark"\n')
+    assert len(podman(host)) == 1
+
+
+def test_a_podman_that_knows_no_cni_is_told_to_be_no_way_to_flock(host: Path) -> None:
+    write(host, "usr/bin/podman", "\x7fELF github.com/containers/common/libnetwork/netavark.NewNetworkInterface")
+    [found] = podman(host)
+    assert found.note and found.finding.startswith("podman has no CNI") and "use ctr" in found.cure

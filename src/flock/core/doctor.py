@@ -21,6 +21,7 @@ NEEDS = {
     "nft": "older ones read or write rules of flock wrongly",
     "bird": "older ones lack what bird.conf uses",
 }
+PODMAN_CONF = "/etc/containers/containers.conf.d"
 EPOCH = 1735689600  # 2025: no clock that is right is earlier
 
 
@@ -48,6 +49,13 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     lacks: str
 
 
+class Podman(msgspec.Struct, frozen=True, kw_only=True):
+    """`netavark`: the file that has it use that; empty if none does."""
+
+    knows_cni: bool
+    netavark: str = ""
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     families: tuple[str, ...] = ()  # ipv6, ipv4: those the node has CIDRs of
     obstacles: tuple[Obstacle, ...] = ()
@@ -59,6 +67,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     conflist_dir: str = ""
     conflists: tuple[str, ...] | None = None  # by order of letters; None: not looked at
     plugins: tuple[Plugin, ...] = ()
+    podman: Podman | None = None
     switches: Mapping[str, str] = {}  # sysctls by name below net/, of the node and its uplinks
     at_boot: tuple[tuple[str, str], ...] = ()  # files of sysctl.d, and lines in them
     default6: bool = True  # there is a default route
@@ -72,7 +81,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    judges = (_obstacles, _bird, _birds, _daemons, _conflists, _plugins, _switches, _mtu, _fabric, _clock, _versions)
+    around = (_obstacles, _bird, _birds, _daemons, _conflists, _plugins, _podman)
+    judges = (*around, _switches, _mtu, _fabric, _clock, _versions)
     return [finding for judge in judges for finding in judge(facts)]
 
 
@@ -157,6 +167,19 @@ def _plugins(facts: Facts) -> Iterator[Finding]:
         why = "published ports of containers have no effect"
         cure = "apt install containernetworking-plugins, if you publish ports"
         yield _found("plugins", "there is no portmap in any usual directory", why, cure, note=True)
+
+
+def _podman(facts: Facts) -> Iterator[Finding]:
+    if facts.conflists is None or facts.podman is None:
+        return
+    blind = "it does not see the network flock"
+    if not facts.podman.knows_cni:
+        what, why = f"podman has no CNI, as none has from 5 on: {blind}", "its containers get networks of its own alone"
+        yield _found("podman", what, why, "use ctr (containerd) for containers of flock", note=True)
+    elif facts.podman.netavark:
+        what, why = f"podman uses netavark, not CNI: {blind}", f"{facts.podman.netavark} says so"
+        text = r"""'[network]\nnetwork_backend = "cni"\n'"""
+        yield _found("podman", what, why, f"mkdir -p {PODMAN_CONF}; printf {text} >{PODMAN_CONF}/flock.conf")
 
 
 def _switches(facts: Facts) -> Iterator[Finding]:

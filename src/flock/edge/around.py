@@ -5,6 +5,7 @@ sight, and so are they in the facts.
 """
 
 import ctypes
+import mmap
 import os
 import re
 import socket
@@ -18,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from flock.core.conflist import CHAINED
-from flock.core.doctor import Daemon, Facts, Plugin
+from flock.core.doctor import Daemon, Facts, Plugin, Podman
 from flock.core.errors import FlockError
 from flock.core.facts import Network
 from flock.core.naming import is_host_interface
@@ -52,6 +53,13 @@ DAEMONS = (
     ("systemd-networkd", ("systemd/network",), r"Name\s*=.*\bflock\*", "pods' links (Name=flock*, Unmanaged=yes)"),
     ("NetworkManager", NETWORK_MANAGER, r"unmanaged-devices.*flock\*", "pods' links (unmanaged-devices: flock*)"),
 )
+# podman: what is configured, the later the stronger, else what it chose when it first ran.  It is not asked: it would
+# choose.  One that knows CNI has the package of this name in it.
+PODMANS = ("usr/bin/podman", "usr/local/bin/podman")
+CONTAINERS_CONF = tuple(f"{place}/containers/containers.conf{d}" for place in ("usr/share", "etc") for d in ("", ".d"))
+CHOSEN_BACKEND = "var/lib/containers/storage/defaultNetworkBackend"
+BACKEND = re.compile(r"""^\s*network_backend\s*=\s*["'](\w+)""", re.MULTILINE)
+CNI_PACKAGE = b"libnetwork/cni."
 PATIENCE = 5.0
 STA_UNSYNC = 0x40
 
@@ -94,6 +102,7 @@ def gather(at: Surroundings) -> Facts:
         conflist_dir=str(at.conf_dir or ""),
         conflists=_conflists(at.conf_dir),
         plugins=tuple(_plugins(at)),
+        podman=_podman(at.root),
         switches=_switches(at.sysctl, [link.name for link in uplinks]),
         at_boot=tuple(_at_boot(at.root)),
         default6=any(route.family == w.AF_INET6 for route in defaults),
@@ -196,6 +205,28 @@ def _plugins(at: Surroundings) -> Iterator[Plugin]:
             with suppress(FlockError):
                 versions = supported_versions(path)
             yield Plugin(name=name, path=str(path), versions=versions, usable=usable is not None)
+
+
+def _podman(root: Path) -> Podman | None:
+    program = next((root / name for name in PODMANS if (root / name).is_file()), None)
+    if program is None:
+        return None
+    says, backend = root / CHOSEN_BACKEND, _text(root / CHOSEN_BACKEND).strip()
+    for file in (f for place in CONTAINERS_CONF for f in _files(root / place) if f.suffix == ".conf"):
+        if words := BACKEND.findall(_text(file)):
+            says, backend = file, words[-1]
+    return Podman(
+        knows_cni=_contains(program, CNI_PACKAGE),
+        netavark=f"/{says.relative_to(root)}" if backend == "netavark" else "",
+    )
+
+
+def _contains(program: Path, word: bytes) -> bool:
+    try:
+        with program.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(word) >= 0
+    except (OSError, ValueError):  # not to be read, or empty
+        return True
 
 
 def _switches(sysctl: Path, uplinks: Iterable[str]) -> dict[str, str]:
