@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flock.cli import installer
 from flock.cli.installer import MARK, main
 from flock.core.conflist import render_conflist
 from flock.edge.conflist import supported_versions, write_conflist
@@ -63,7 +64,9 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """Wherever these sources are: programs in a home are refused in a test of its own."""
+    monkeypatch.setattr(installer, "HOMES", ())
     return Host(tmp_path)
 
 
@@ -155,6 +158,41 @@ def test_units_are_written_where_they_are_asked_for_and_name_the_programs_beside
     assert "Conflicts=bird.service" in bird.read_text()
     for unit in (agent, bird):
         assert "WantedBy=multi-user.target" in unit.read_text()
+
+
+@pytest.mark.parametrize("program", ["argv", "executable"])
+def test_units_are_refused_for_programs_that_systemd_would_hide_from_them(
+    host: Host, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is put in place; without units, homes are as good as any."""
+    monkeypatch.setattr(installer, "HOMES", (host.root / "home",))
+    if program == "argv":
+        monkeypatch.setattr(sys, "argv", [str(host.root / "home/me/flock/.venv/bin/flock-installer")])
+    else:
+        monkeypatch.setattr(sys, "executable", str(host.root / "home/me/.pyenv/bin/python3"))
+    before = host.files()
+    with pytest.raises(
+        SystemExit, match=rf"{host.root}/home/me.*ProtectHome=yes.*install flock elsewhere, to /srv"
+    ) as no:
+        host.run("--systemd")
+    assert str(no.value).startswith("flock-installer: ")
+    assert host.files() == before
+    host.run()
+    assert (host.bin / "flock").exists()
+
+
+def test_homes_are_those_that_the_units_cannot_see() -> None:
+    assert (Path("/home"), Path("/root"), Path("/run/user")) == installer.HOMES  # man systemd.exec, ProtectHome
+    for name in installer.UNITS:
+        assert "ProtectHome=yes\n" in installer.unit(name, plugins=Path("/x"))
+
+
+def test_without_an_executable_it_says_where_one_is_built(host: Host) -> None:
+    missing = host.root / "usr/local/lib/flock/flock"
+    with pytest.raises(SystemExit) as no:
+        host.run(f"--executable={missing}", "--systemd")
+    assert str(no.value) == f"flock-installer: no executable at {missing}: say --executable build/flock"
+    assert not host.systemd.exists()
 
 
 def test_uninstall_removes_what_was_put_there_and_nothing_else(host: Host) -> None:

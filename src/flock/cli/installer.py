@@ -51,6 +51,7 @@ RT_PROTOS = f"""\
 {PROTO_ANNOUNCE}\tflock-announce
 """
 UNITS = ("flock-agent.service", "flock-bird.service")
+HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))  # which the units do not see: ProtectHome=yes
 
 
 def unit(name: str, *, plugins: Path, programs: Path | None = None) -> str:
@@ -139,13 +140,25 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
 
 def install(settings: Settings) -> Iterator[str]:
     """What was done, line by line.  FlockError or OSError at the first thing that cannot be done."""
+    if settings.systemd:
+        _refuse_homes()
     yield _install_executable(settings)
     for path, text in settings.texts:
         yield _install_text(path, text)
 
 
+def _refuse_homes() -> None:
+    """The agent would not start (203/EXEC), or not find its modules."""
+    for program in (path.resolve() for path in map(Path, (sys.argv[0], sys.executable, __file__))):
+        if home := next(filter(program.is_relative_to, HOMES), None):
+            why = f"services do not see what is below {home} (ProtectHome=yes)"
+            raise FlockError(f"{program}: {why}: install flock elsewhere, to /srv or /opt, and run it from there")
+
+
 def _install_executable(settings: Settings) -> str:
     target = settings.target
+    if not settings.executable.exists():
+        raise FlockError(f"no executable at {settings.executable}: say --executable build/flock")
     content = settings.executable.read_bytes()
     if target.exists() and not _is_ours(target):
         raise FlockError(f"{target} is there and is not flock's: move it away")
