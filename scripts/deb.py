@@ -51,7 +51,7 @@ def build(target: Path) -> Path:
     for path in (stage, *stage.rglob("*")):
         os.utime(path, (int(epoch), int(epoch)), follow_symlinks=False)
     target.mkdir(parents=True, exist_ok=True)
-    package = target / f"flock_{_version()}_{_architecture()}.deb"
+    package = target / f"flock_{_version(debian())}_{_architecture()}.deb"
     command = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(stage), str(package)]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "SOURCE_DATE_EPOCH": epoch})
     shutil.rmtree(stage)
@@ -63,8 +63,6 @@ def _fill(stage: Path) -> None:
     for name, module in PROGRAMS.items():
         _write(stage / "usr/bin" / name, WRAPPER.format(library=LIBRARY, module=module), mode=0o755)
     _write_bytes(stage / PLUGINS / "flock", (ROOT / "build/flock").read_bytes(), mode=0o755)
-    (stage / "opt/cni/bin").mkdir(parents=True)
-    (stage / "opt/cni/bin/flock").symlink_to(f"../../../{PLUGINS}/flock")
     for name in installer.UNITS:
         _write(
             stage / "usr/lib/systemd/system" / name,
@@ -81,7 +79,7 @@ def _fill(stage: Path) -> None:
         compressed = gzip.compress(text.encode(), mtime=0)
         _write_bytes(stage / f"usr/share/man/man8/{name}.8.gz", compressed)
     _write(stage / "usr/share/bash-completion/completions/flockctl", _completion())
-    _control(stage)
+    _control(stage, debian=debian())
 
 
 def _python(directory: Path) -> None:
@@ -94,12 +92,13 @@ def _python(directory: Path) -> None:
         path.unlink()
 
 
-def _control(stage: Path) -> None:
+def _control(stage: Path, *, debian: str) -> None:
     major, minor = sys.version_info[:2]
     fields = {
-        "version": _version(),
+        "version": _version(debian),
         "architecture": _architecture(),
         "python": f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1})",
+        "runtime": "podman | containerd" if debian == "12" else "containerd",  # podman 5 has no CNI
         "size": sum(path.stat().st_size for path in stage.rglob("*") if path.is_file()) // 1024,
     }
     _write(stage / "DEBIAN/control", (SOURCE / "control").read_text().format(**fields))
@@ -174,9 +173,14 @@ def _choices(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
     return found
 
 
-def _version() -> str:
-    debian = Path("/etc/debian_version").read_text().split(".")[0].strip()
-    return f"{flock.__version__}-1~deb{debian if debian.isdigit() else 'sid'}"
+def debian(said: str | None = None) -> str:
+    """The number of the Debian this is, by what /etc/debian_version says."""
+    number = (said or Path("/etc/debian_version").read_text()).split(".")[0].strip()
+    return number if number.isdigit() else "sid"
+
+
+def _version(debian: str) -> str:
+    return f"{flock.__version__}-1~deb{debian}"
 
 
 def _architecture() -> str:

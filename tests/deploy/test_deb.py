@@ -48,9 +48,9 @@ def test_programs_run_from_their_own_library(tree: Path) -> None:
         assert flock.__version__ in run("/usr/bin/python3", "-sP", "-c", here, "--version", cwd="/")
 
 
-def test_the_executable_is_where_podman_and_containerd_look(tree: Path) -> None:
+def test_the_executable_is_where_debians_plugins_are(tree: Path) -> None:
     assert os.access(tree / "usr/lib/cni/flock", os.X_OK)
-    assert str((tree / "opt/cni/bin/flock").readlink()) == "../../../usr/lib/cni/flock"
+    assert not (tree / "opt").exists()  # dpkg would remove it with the package; links there are the scripts' work
 
 
 def test_units_name_what_is_installed(tree: Path) -> None:
