@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import pytest
 from looking import addresses_of
 from telling import tell, told
 
 from flock.agent.configured import Configured
 from flock.agent.happened import Happened
 from flock.edge.cache import Cache
-from harness import Node, eventually
+from harness import CniFailure, Node, eventually, with_spec
 
 
 def config(**spec: Any) -> dict[str, Any]:
@@ -52,6 +53,72 @@ def test_nothing_in_force_has_a_reason_and_something_in_force_may_have_a_problem
     tell(cache, None)
     owner.take_in()
     assert owner.missing == "" and "deleted" in owner.problem and owner.config is not None
+
+
+def test_a_nodeconfig_of_another_name_is_named_where_there_is_none_of_this_one() -> None:
+    owner, cache = configured()
+    cache.pass_over("nodeconfig.yaml", ("myhost",))
+    assert owner.missing == "no NodeConfig named n1; there is one named myhost in nodeconfig.yaml"
+    cache.pass_over("more.yaml", ("a", "b", "c"))
+    assert owner.missing.endswith("; there is one named a in more.yaml, b in more.yaml, c in more.yaml")
+    cache.pass_over("more.yaml", ())
+    cache.pass_over("nodeconfig.yaml", ())
+    assert owner.missing == "no NodeConfig named n1"
+
+
+def test_a_host_whose_name_is_no_object_s_is_told_to_say_another() -> None:
+    owner = Configured(cache=Cache(node="MyHost"), happened=Happened())
+    told = "metadata.name: 'MyHost' is no DNS name (small letters); set FLOCK_NODE in /etc/default/flock"
+    assert owner.missing == told
+
+
+@pytest.mark.parametrize(
+    ("spec", "barren"),
+    [
+        ({"cidr4": []}, True),
+        ({}, False),
+        ({"cidr4": [], "addresses": {"allowed": [{"prefixes": ["203.0.113.0/24"]}]}}, False),
+    ],
+)
+def test_what_gives_no_pod_an_address_is_told(spec: dict[str, Any], barren: bool) -> None:
+    owner, cache = configured()
+    assert owner.barren == ""
+    tell(cache, config(**spec))
+    owner.take_in()
+    assert owner.barren.startswith("spec.defaults: pods get neither IPv6 nor IPv4 on this node; see cidr6") == barren
+
+
+def test_a_node_without_a_cidr_is_not_ready_until_it_has_one(fresh: Node) -> None:
+    fresh.write("nodeconfig", with_spec(cidr6=[], cidr4=[]))
+    fresh.start(wait=False)
+    reason = "spec.defaults: pods get neither IPv6 nor IPv4 on this node"
+    eventually(lambda: reason in not_ready(fresh), what="the reason")
+    fresh.write("nodeconfig", with_spec())
+    eventually(fresh.is_ready, what="a CIDR")
+    fresh.pod("a")
+    fresh.write("nodeconfig", with_spec(cidr6=[], cidr4=[]))
+    eventually(lambda: reason in not_ready(fresh), what="the reason, later")
+    with pytest.raises(CniFailure, match="pods get neither IPv6 nor IPv4"):
+        fresh.pod("b")
+
+
+def not_ready(node: Node) -> str:
+    try:
+        return " ".join(node.ask("status")["not_ready"])
+    except OSError:
+        return ""
+
+
+def test_a_host_s_own_network_for_containers_is_a_degraded_line_and_a_finding(fresh: Node) -> None:
+    fresh.ip("link", "add", "up0", "type", "bridge")
+    fresh.ip("link", "set", "up0", "up")
+    fresh.ip("addr", "add", "192.0.2.7/24", "dev", "up0")
+    fresh.start()
+    said = "spec.cidr4[0]: 192.0.2.0/24 is the network of up0; neighbours will not find containers"
+    assert said in fresh.ask("status")["degraded"]
+    assert said in [finding["finding"] for finding in fresh.ask("doctor")]
+    fresh.ip("addr", "del", "192.0.2.7/24", "dev", "up0")
+    eventually(lambda: said not in fresh.ask("status")["degraded"], what="another network")
 
 
 def test_a_pod_cidr_that_is_none_is_shown_and_the_last_good_configuration_serves(fresh: Node) -> None:

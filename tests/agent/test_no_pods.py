@@ -147,6 +147,18 @@ def test_what_cannot_be_had_is_refused_with_the_fields_name(
     assert node.allocations() == {}
 
 
+@pytest.mark.parametrize(
+    ("address", "cure"),
+    [("203.0.113.9", "ask whoever writes this node's NodeConfig"), ("192.0.2.0", "choose another address")],
+)
+def test_whoever_could_grant_an_address_is_to_be_asked_and_for_what_nobody_can_grant_nobody(
+    node: Node, address: str, cure: str
+) -> None:
+    node.namespace("c1")
+    error = failure(node, "ADD", "c1", args=PODMAN, runtimeConfig={"ips": [address]})
+    assert error.error["details"] == cure
+
+
 def test_an_address_somebody_has_is_refused(node: Node) -> None:
     fixed(node, "c1", ips=["192.0.2.77"])
     node.namespace("c2")

@@ -56,13 +56,13 @@ def test_a_refused_version_leaves_the_last_good_one_in_force_and_says_what_is_wr
     good = believed(own=GOOD)
     refused = believed(good, own={"spec": {"cidr4": ["192.0.2.0/24"], "mtu": "large"}})
     assert (refused.config, refused.layers) == (good.config, good.layers)
-    assert "spec.mtu" in refused.problem
+    assert "spec.mtu" in refused.problem and refused.problem.endswith("; the last good one stays in force")
     assert believed(refused, own=GOOD) == good
 
 
 def test_a_refused_first_version_configures_nothing_and_says_why() -> None:
     refused = believed(own={"spec": {"mtu": "large"}})
-    assert refused.config is None and "spec.mtu" in refused.problem
+    assert refused.config is None and "spec.mtu" in refused.problem and "last good" not in refused.problem
 
 
 def test_a_bad_template_is_named_and_changes_nothing() -> None:

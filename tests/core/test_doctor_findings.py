@@ -54,6 +54,7 @@ def test_a_host_that_is_well_has_nothing() -> None:
         ({"at_boot": (("/etc/sysctl.d/x.conf", "a = 0"),)}, "sysctl", "/etc/sysctl.d/x.conf says a = 0", "remove"),
         ({"mtus": {"eth0": 1400}}, "mtu", "MTU of 1500, and eth0 has 1400", "spec.mtu"),
         ({"fabric": ("no session carries IPv4",)}, "fabric", "no session carries IPv4", "router-config"),
+        ({"lan": ("spec.cidr4[0]: x is the network of eth0",)}, "lan", "the network of eth0", "route it to this host"),
         ({"now": 0.0}, "clock", "years behind", "time daemon"),
         ({"newest_record": EPOCH + 5000}, "clock", "4000 s behind", "time daemon"),
         ({"versions": {"kernel": "5.10.0"}}, "versions", "kernel 5.10.0 is older than 5.13", "upgrade"),

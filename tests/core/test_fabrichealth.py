@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flock.core.birdreplies import Carried, Reply, Session, sessions
-from flock.core.fabrichealth import explained, fabric_complaints
+from flock.core.fabrichealth import explained, fabric_complaints, lan_complaints
 from flock.core.facts import HostAddress, NodeFacts
 from flock.core.nodeconfig import NodeConfig, parse_node_config
 
@@ -83,6 +83,23 @@ def test_what_bird_says_itself_stays() -> None:
     for told in (session(ipv6=UP)["r1"], session(up=False)["r1"], session(up=False, error="Refused")["r1"]):
         assert explained(told, bgp.peers[0], HOST) == told
     assert explained(IDLE, None, HOST) == IDLE
+
+
+@pytest.mark.parametrize(
+    ("interface", "address", "said"),
+    [
+        ("eth0", "192.0.2.7/24", ["spec.cidr4[0]: 192.0.2.0/24 is the network of eth0; neighbours will not find"]),
+        ("eth0", "192.0.2.7/25", ["spec.cidr4[0]: 192.0.2.0/24 contains the network of eth0; neighbours"]),
+        ("eth0", "2001:db8:1::7/64", ["spec.cidr6[0]: 2001:db8:1::/64 is the network of eth0"]),
+        ("eth0", "192.0.0.7/16", []),  # carved out of it
+        ("eth0", "192.0.2.7/32", []),
+        ("lo", "192.0.2.7/24", []),
+    ],
+)
+def test_a_network_of_the_hosts_own_is_none_for_pods(interface: str, address: str, said: list[str]) -> None:
+    facts = NodeFacts(node="n1", addresses=(HostAddress(interface, ip_interface(address)),))
+    told = [*lan_complaints(config(), facts)]
+    assert len(told) == len(said) and all(text.startswith(start) for text, start in zip(told, said, strict=True)), told
 
 
 def _protocol() -> str:

@@ -78,7 +78,12 @@ def test_another_version_of_our_group_is_refused() -> None:
 
 def test_other_nodes_configurations_are_left_out_even_when_wrong() -> None:
     text = "apiVersion: flock.fritzlab.net/v1alpha1\nkind: NodeConfig\nmetadata: {name: node2, labels: 3}\n"
-    assert parse(text) == Manifest({}, {}, ())
+    assert parse(text) == Manifest({}, {}, (), others=("node2",))
+
+
+def test_a_kind_that_claims_to_be_ours_and_is_not_known_is_named() -> None:
+    text = "apiVersion: flock.fritzlab.net/v1alpha1\nkind: NodeConfigs\nmetadata: {name: node1}\n"
+    assert parse(text) == Manifest({}, {}, ("kind NodeConfigs is not known",))
 
 
 def test_other_nodes_are_told_apart_from_the_own_one() -> None:
@@ -151,6 +156,11 @@ def test_an_object_without_a_proper_name_is_refused_as_one_of_its_kind(metadata:
     manifest = parse(f"apiVersion: v1\nkind: Pod\nmetadata: {metadata}\n")
     assert list(manifest.refused) == [ObjectKey("Pod", "", "")]
     assert manifest.objects == {}
+
+
+def test_a_name_that_is_none_is_told_with_what_is_wrong_with_it() -> None:
+    (said,) = parse("apiVersion: v1\nkind: Pod\nmetadata: {name: MyHost}\n").refused.values()
+    assert said == "'MyHost' is not a DNS name (small letters) - at `$.metadata.name`"
 
 
 def test_a_repeat_in_one_file_is_a_warning_and_the_last_counts() -> None:

@@ -111,7 +111,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     (f"{PEER}.import", ["10.0.0.0/8", "10.0.0.0/8"], "twice"),
     ("spec.bgp.peers[1].name", "tor1", "the name tor1 is there twice"),
     ("spec.bgp.peers[1].address", "2001:db8:ffff::1", "the address 2001:db8:ffff::1 is there twice"),
-    ("spec.bgp.peers[2].address", "192.0.2.1", "inside this node's own aggregates"),
+    ("spec.bgp.peers[2].address", "192.0.2.1", "lies inside spec.cidr4[0], 192.0.2.0/26"),
     (f"{PEER}.maxPrefixes", 0, "whole number from 1 to 10000000"),
     ("spec.limits.claimsPerNamespace", -1, "whole number from 0 to 65536"),
     ("spec.limits.claimsPerNamespace", "many", "whole number"),

@@ -25,6 +25,17 @@ async def test_an_unreadable_file_keeps_its_objects_until_it_is_mended(folder: P
 
 
 @looped
+async def test_nodeconfigs_of_other_nodes_are_known_by_their_file_until_they_leave_it(folder: Path) -> None:
+    text = "apiVersion: flock.fritzlab.net/v1alpha1\nkind: NodeConfig\nmetadata: {name: myhost}\nspec: {}\n"
+    (folder / "nodeconfig.yaml").write_text(text)
+    async with watching(folder) as known:
+        assert known.cache.passed_over == {"nodeconfig.yaml": ("myhost",)} and known.problems == ()
+        (folder / "nodeconfig.yaml").unlink()
+        await known.news()
+        assert known.cache.passed_over == {}
+
+
+@looped
 async def test_a_refused_object_keeps_its_last_good_version_while_others_change(folder: Path) -> None:
     (folder / "all.yaml").write_text(f"{pod('a')}---\n{pod('b')}---\n{pod('c')}")
     async with watching(folder) as known:

@@ -151,6 +151,8 @@ class Agent:
         self._keep(healing=parts.healer, announcing=parts.announcer, services=parts.services)
         self._supervisor.keep("health ports", parts.health_ports.run)
         await step("the node is not prepared yet", self._is_prepared)
+        await step("no pod can get an address", self._has_addresses)
+        self._readiness.needs(lambda: parts.configured.barren)
 
         self._readiness.started()
         self._serving.note()
@@ -234,6 +236,10 @@ class Agent:
     async def _is_prepared(self) -> None:
         if problem := self._parts.preparing.problem:
             raise TryAgain(problem)
+
+    async def _has_addresses(self) -> None:
+        if barren := self._parts.configured.barren:
+            raise TryAgain(barren)
 
     # --- calls ---
 

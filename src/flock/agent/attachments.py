@@ -183,7 +183,7 @@ class Attachments:
             hint = "delete that pod first, or ask for another address"
             return AddressInUse(f"address {named.address} is in use by {whose}", details=hint)
         log.warning("refused address=%s pod=%s/%s holder=%s", named.address, pod.namespace, pod.name, old.pod)
-        hint = "ask for another address; whoever runs the cluster finds the holder in the agent's log"
+        hint = "ask for another address; whoever runs this node finds the holder in the agent's log"
         if named.kind == "anycast" and rival in self._ipam.sharers(named.address):
             problem = f"anycast address {named.address} is shared by pods of another namespace"
             return AnotherNamespaces(problem, details=hint)

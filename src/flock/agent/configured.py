@@ -6,9 +6,12 @@ from flock.agent.happened import Happened
 from flock.agent.reconciling import Telling
 from flock.core.configuration import Configuration, Effective, FromNode, Inputs, decide
 from flock.core.happenings import ConfigRefused, ConfigTaken
-from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
+from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES, is_name
 from flock.core.nodeconfig import NodeConfig
+from flock.core.podrequest import no_family_here
 from flock.edge.cache import Cache
+
+NAMED = 3  # NodeConfigs of other nodes, in a message
 
 
 class Configured(Telling):
@@ -38,7 +41,21 @@ class Configured(Telling):
     @property
     def missing(self) -> str:
         """Why nothing is in force; empty while something is."""
-        return "" if self.config else self.problem or f"no NodeConfig named {self.node}"
+        if self.config or self.problem:
+            return "" if self.config else self.problem
+        if not is_name(self.node):
+            return f"metadata.name: {self.node!r} is no DNS name (small letters); set FLOCK_NODE in /etc/default/flock"
+        others = [f"{node} in {file}" for file, nodes in sorted(self._cache.passed_over.items()) for node in nodes]
+        told = f"; there is one named {', '.join(others[:NAMED])}" if others else ""
+        return f"no NodeConfig named {self.node}{told}"
+
+    @property
+    def barren(self) -> str:
+        """Why no pod can get an address by what is in force; empty while some can."""
+        if self.config is None or self.config.reach:
+            return ""
+        refused = no_family_here()
+        return f"{refused.msg}; {refused.details}"
 
     def complaints(self) -> Iterable[str]:
         """What was written last is not in force, while something else is."""

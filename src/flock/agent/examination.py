@@ -8,6 +8,7 @@ import msgspec
 
 from flock.agent.parts import Parts
 from flock.core.doctor import diagnose
+from flock.core.fabrichealth import lan_complaints
 from flock.core.model import Allocation
 from flock.edge.around import Surroundings, gather
 
@@ -27,6 +28,7 @@ async def examine(parts: Parts) -> list[dict[str, Any]]:
         pods_mtu=parts.preparing.mtu,
         bird_problem=parts.routing.bird_problem if parts.configured.speaks else "",
         fabric=tuple(parts.routing.fabric_complaints()),
+        lan=tuple(lan_complaints(config, parts.preparing.facts)) if config else (),
         newest_record=max(map(_since, parts.attached.entries), default=0.0),
     )
     return [msgspec.to_builtins(finding) for finding in diagnose(await asyncio.to_thread(gather, around))]

@@ -26,6 +26,7 @@ from flock.agent.readiness import Readiness
 from flock.agent.reconciling import Reconciler, Telling
 from flock.agent.routing import Routing
 from flock.agent.services import Services
+from flock.core.fabrichealth import lan_complaints
 from flock.core.ipam import Ipam
 from flock.core.kinds import ENDPOINT_SLICES, NAMESPACES, NODE_CONFIGS, NODES, PODS, SERVICES, TEMPLATES
 from flock.core.model import Allocation
@@ -134,7 +135,9 @@ class Parts:
         node as unable: kubelet would evict the pods that fill it."""
         yield self.store.last_error
         yield self.kernel.stuck
-        networks = self.configured.config.aggregates if self.configured.config else ()
+        config = self.configured.config
+        yield from lan_complaints(config, self.preparing.facts) if config else ()
+        networks = config.aggregates if config else ()
         if full := [use.cidr for use in self.ipam.use(networks, time.time()) if use.full]:
             yield f"no free address in {', '.join(full)}"
 

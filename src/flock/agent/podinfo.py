@@ -151,6 +151,7 @@ def _named(request: PodRequest, fixed: Fixed, *, node: Prepared, labels: Mapping
             by = right(node.config, kind=kind, address=address, namespace_labels=labels, forbidden=forbidden)
             if by.refusal:
                 origin = fixed.field if kind == "addresses" and address in fixed.addresses else field
-                raise NotGranted(origin, by.refusal, details="ask whoever runs the cluster's NodeConfigs")
+                cure = "ask whoever writes this node's NodeConfig" if by.ungranted else "choose another address"
+                raise NotGranted(origin, by.refusal, details=cure)
             found.append(Named(kind=kind, address=address, granted=by.granted, pool=by.pool))
     return tuple(found)

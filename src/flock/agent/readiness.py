@@ -35,6 +35,7 @@ class Readiness:
     def __init__(self) -> None:
         self._step = "the agent is starting"
         self._required: list[Reconciler] = []
+        self._reasons: list[Callable[[], str]] = []
         self._complaints: list[Complaints] = []
         self._news = asyncio.Event()  # set by the next change, for whoever looked before it
 
@@ -72,13 +73,18 @@ class Readiness:
         self._required.append(part)
         part.on_problem = self.look
 
+    def needs(self, reason: Callable[[], str]) -> None:
+        """ADD can be served only while this gives no reason against it.  Running pods do not suffer."""
+        self._reasons.append(reason)
+
     def degraded_by(self, *complaints: Complaints) -> None:
         self._complaints += complaints
 
     def report(self) -> Report:
         suffering = [part.problem for part in self._required if part.problem]
+        reasons = (self._step, *suffering, *(reason() for reason in self._reasons))
         return Report(
-            not_ready=tuple(dict.fromkeys(filter(None, (self._step, *suffering)))),
+            not_ready=tuple(dict.fromkeys(filter(None, reasons))),
             degraded=tuple(text for complain in self._complaints for text in complain() if text),
             pods_suffer=bool(suffering),
         )
@@ -86,7 +92,9 @@ class Readiness:
     @property
     def ready(self) -> bool:
         """The same in a word, for each ADD."""
-        return not self._step and not any(part.problem for part in self._required)
+        if self._step or any(part.problem for part in self._required):
+            return False
+        return not any(reason() for reason in self._reasons)
 
     # --- waiting ---
 

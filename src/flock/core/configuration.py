@@ -67,13 +67,18 @@ def decide(node: str, inputs: Inputs, *, before: Configuration) -> Configuration
         layers = effective(node, inputs)
         config = parse_node_config(layers.raw) if layers else None
     except FlockError as error:
-        return msgspec.structs.replace(before, problem=error.msg)
+        return _refused(before, error.msg)
     except Exception as error:  # a mistake of ours is no reason to lose the configuration in force
-        return msgspec.structs.replace(before, problem=f"cannot be understood: {error!r}")
+        return _refused(before, f"cannot be understood: {error!r}")
     if config is None:
         lost = f"NodeConfig {node} was deleted; its last version stays in force" if before.config else ""
         return msgspec.structs.replace(before, problem=lost)
     return Configuration(before.config if config == before.config else config, layers)
+
+
+def _refused(before: Configuration, problem: str) -> Configuration:
+    kept = "; the last good one stays in force" if before.config else ""
+    return msgspec.structs.replace(before, problem=f"{problem}{kept}")
 
 
 # --- layers -------------------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pods_mtu: int = 0
     mtus: Mapping[str, int] = {}  # of the uplinks
     fabric: tuple[str, ...] = ()
+    lan: tuple[str, ...] = ()  # prefixes for pods that are networks of the host's
     now: float = EPOCH
     newest_record: float = 0
     synchronised: bool = True
@@ -82,7 +83,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def diagnose(facts: Facts) -> list[Finding]:
     around = (_obstacles, _bird, _birds, _daemons, _conflists, _plugins, _podman)
-    judges = (*around, _switches, _mtu, _fabric, _clock, _versions)
+    judges = (*around, _switches, _mtu, _fabric, _lan, _clock, _versions)
     return [finding for judge in judges for finding in judge(facts)]
 
 
@@ -217,6 +218,13 @@ def _fabric(facts: Facts) -> Iterator[Finding]:
     for complaint in facts.fabric:
         why = "pods of that family are not found, or reach nothing beyond this node"
         yield _found("fabric", complaint, why, "`flockctl bgp`; `flockctl router-config` has what the router needs")
+
+
+def _lan(facts: Facts) -> Iterator[Finding]:
+    for complaint in facts.lan:
+        why = "whoever is on that network asks for containers on the wire, where nobody answers for them"
+        cure = "give containers a prefix of their own in the NodeConfig, and route it to this host"
+        yield _found("lan", complaint, why, cure)
 
 
 def _clock(facts: Facts) -> Iterator[Finding]:

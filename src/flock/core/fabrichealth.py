@@ -30,6 +30,19 @@ def explained(session: Session, peer: Peer | None, facts: NodeFacts) -> Session:
     return msgspec.structs.replace(session, last_error=why)
 
 
+def lan_complaints(config: NodeConfig, facts: NodeFacts) -> Iterator[str]:
+    """Prefixes for pods that are a network the host itself is on: whoever else is on it looks for pods on the wire.
+    One carved out of a wider network may be meant, and be routed."""
+    lans = {own.address.network: own.interface for own in facts.addresses if own.interface != "lo"}
+    for key in ("cidr6", "cidr4"):
+        for number, cidr in enumerate(getattr(config, key)):
+            for lan in facts.lans:
+                if lan in lans and lan.version == cidr.version and lan.subnet_of(cidr):
+                    word = "is" if lan == cidr else "contains"
+                    said = f"{cidr} {word} the network of {lans[lan]}; neighbours will not find containers"
+                    yield f"spec.{key}[{number}]: {said}"
+
+
 def fabric_complaints(
     config: NodeConfig, sessions: Mapping[str, Session], *, ways_out: Collection[str] = ()
 ) -> Iterator[str]:

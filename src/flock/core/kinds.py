@@ -4,6 +4,7 @@ A row is all there is to a kind: whoever feeds the cache (`edge/manifests.py`, `
 wants the objects names it (`edge/cache.py`).
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, TypeVar
@@ -27,6 +28,12 @@ T = TypeVar("T")
 Key = tuple[str, str]  # namespace, empty for what has none, and name
 Raw = Mapping[str, Any]
 NAMED = "metadata.name="
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")  # a DNS subdomain, as the API server requires
+
+
+def is_name(value: Any) -> bool:
+    """Of an object."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 class Extent(msgspec.Struct, frozen=True, order=True, cache_hash=True):

@@ -3,14 +3,13 @@
 YAML with several documents, JSON, and `kind: List` in both.  Objects are taken or refused one by one, each refusal
 naming object and field; a refused policy is handed on as such, for it isolates.  Text in which some document
 cannot be told to be an object at all is refused as a whole: that is what a half-written file looks like.  Kinds flock
-does not read pass without a word.
+does not read pass without a word, unless they claim to be flock's own.
 
 PyYAML's C loader recurses on the C stack and follows aliases freely, so 100 kB of `[` would end the process and a
 kilobyte of nested aliases fill its memory.  A pass over the parser's flat event stream bounds both before anything
 is built; it costs about half of what building does.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -19,8 +18,9 @@ import msgspec
 import yaml
 
 from flock.core.decoding import Unreadable
-from flock.core.kinds import KINDS, Envelope, Kind, Raw
-from flock.core.model import REFUSED, EndpointSlice, Namespace, Node, Pod, Service
+from flock.core.errors import in_one_line
+from flock.core.kinds import KINDS, NODE_CONFIGS, Envelope, Kind, Raw, is_name
+from flock.core.model import PREFIX, REFUSED, EndpointSlice, Namespace, Node, Pod, Service
 
 try:
     from yaml import CSafeLoader as SafeLoader
@@ -30,7 +30,6 @@ except ImportError:  # a PyYAML built without libyaml: ten times slower, otherwi
 MAX_DEPTH = 100  # CRD schemas, the deepest manifests there are, stay below 50
 MAX_NODES = 2_000_000  # after following aliases; 4 MiB of plain YAML stay below
 
-NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")  # a DNS subdomain, as the API server requires
 DEFAULT_NAMESPACE = "default"
 CALLED = {kind.name: kind.kind for kind in KINDS}  # by whoever writes manifests
 TIMESTAMP, INT, FLOAT, STR = (f"tag:yaml.org,2002:{name}" for name in ("timestamp", "int", "float", "str"))
@@ -52,6 +51,7 @@ class Manifest(msgspec.Struct, frozen=True):
     objects: Mapping[ObjectKey, Object]
     refused: Mapping[ObjectKey, str]
     warnings: tuple[str, ...]
+    others: tuple[str, ...] = ()  # nodes whose NodeConfig is in it, and left out
 
 
 class Refused(Exception):
@@ -65,9 +65,15 @@ def parse_manifest(data: bytes, *, node: str | None, kinds: Iterable[Kind[Any]] 
     objects: dict[ObjectKey, Object] = {}
     refused: dict[ObjectKey, str] = {}
     warnings: list[str] = []
+    others: list[str] = []
     for item in _items(_documents(data)):
         kind = next((kind for kind in rows if _is_one(item, kind, node)), None)
         if kind is None:
+            if _group(str(item.get("apiVersion"))) == PREFIX:
+                if item["kind"] == NODE_CONFIGS.kind:
+                    others.append(_key(item, NODE_CONFIGS).name)
+                elif item["kind"] not in CALLED.values():
+                    warnings.append(f"kind {in_one_line(item['kind'])[:80]} is not known")
             continue
         key = _key(item, kind)
         try:
@@ -81,7 +87,7 @@ def parse_manifest(data: bytes, *, node: str | None, kinds: Iterable[Kind[Any]] 
         if key in objects:
             warnings.append(f"{key}: more than once in this file, the last one counts")
         objects[key] = value
-    return Manifest(objects, refused, tuple(warnings))
+    return Manifest(objects, refused, tuple(warnings), tuple(others))
 
 
 # --- text → documents ---------------------------------------------------------------------------------------
@@ -192,7 +198,7 @@ def _key(item: Raw, kind: Kind[Any]) -> ObjectKey:
     if isinstance(metadata, dict):
         name: Any = metadata.get("name")
         namespace = (metadata.get("namespace") or DEFAULT_NAMESPACE) if kind.namespaced else ""
-        if _is_name(name) and (_is_name(namespace) or not kind.namespaced):
+        if is_name(name) and (is_name(namespace) or not kind.namespaced):
             return ObjectKey(kind.name, namespace, name)
     return ObjectKey(kind.name, "", "")
 
@@ -202,14 +208,10 @@ def _judged(item: Raw, key: ObjectKey, *, namespaced: bool) -> ObjectKey:
     name cannot goes by its content, so that none takes another's place."""
     metadata = item.get("metadata")
     namespace = (metadata.get("namespace") or DEFAULT_NAMESPACE) if isinstance(metadata, dict) else None
-    if key.name or not _is_name(namespace):
+    if key.name or not is_name(namespace):
         return key
     namespace = str(namespace) if namespaced else ""
     return ObjectKey(key.kind, namespace, f"nameless-{blake2b(repr(item).encode(), digest_size=16).hexdigest()}")
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and NAME.fullmatch(value) is not None
 
 
 def _object(item: Raw, kind: Kind[Any]) -> Object:
@@ -228,9 +230,9 @@ def _object(item: Raw, kind: Kind[Any]) -> Object:
         value = msgspec.convert(item, kind.shape)
     except msgspec.ValidationError as error:
         raise Refused(str(error)) from None
-    if not _is_name(value.metadata.name):
-        raise Refused("not a DNS name - at `$.metadata.name`")
-    if kind.namespaced and not _is_name(value.metadata.namespace):
+    if not is_name(value.metadata.name):
+        raise Refused(f"{value.metadata.name!r:.80} is not a DNS name (small letters) - at `$.metadata.name`")
+    if kind.namespaced and not is_name(value.metadata.namespace):
         raise Refused("not a DNS name - at `$.metadata.namespace`")
     return item if isinstance(value, Envelope) else value
 

@@ -188,6 +188,10 @@ def _no_family(annotations: Mapping[str, str]) -> FieldError:
     off = [key for key in (IPV6, IPV4) if key in annotations]
     if off:
         return AnnotationError(off[0], "leaves the pod without IPv6 and IPv4", details="a pod needs one of them")
+    return no_family_here()
+
+
+def no_family_here() -> FieldError:
     return FieldError(
         "spec.defaults",
         "pods get neither IPv6 nor IPv4 on this node",

@@ -54,7 +54,7 @@ def reserve(
 ) -> Reserved:
     """Raises TooManyClaims, AddressInUse, AnotherNamespaces or PoolExhausted, and then nothing was taken."""
     if reason := excess(ipam.claims, namespace=namespace, wanted=named, limits=limits, aside=ipam.aside):
-        raise TooManyClaims(reason, details="ask whoever runs the cluster's NodeConfigs for more")
+        raise TooManyClaims(reason, details="ask whoever writes this node's NodeConfig for more")
     taken: list[Address] = []
     warning = ""
     try:

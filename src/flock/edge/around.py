@@ -80,6 +80,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     pods_mtu: int = 0
     bird_problem: str = ""
     fabric: tuple[str, ...] = ()
+    lan: tuple[str, ...] = ()
     newest_record: float = 0.0
 
 
@@ -109,6 +110,7 @@ def gather(at: Surroundings) -> Facts:
         pods_mtu=at.pods_mtu,
         mtus={link.name: link.mtu for link in uplinks},
         fabric=at.fabric,
+        lan=at.lan,
         now=time.time(),
         newest_record=at.newest_record,
         synchronised=_synchronised(),

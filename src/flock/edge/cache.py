@@ -59,6 +59,7 @@ class Cache:
         self._readers: WeakSet[Reader] = WeakSet()
         self._refused: dict[str, dict[Key, str]] = {kind.name: {} for kind in kinds}
         self._complaints: dict[Hashable, tuple[Problem, ...]] = {}
+        self.passed_over: dict[str, tuple[str, ...]] = {}  # files, and the nodes whose NodeConfigs are in them
         self._watches: dict[tuple[str, Extent], Watch] = {}
         self._subscribers: list[tuple[frozenset[str] | None, Callable[[], None]]] = []
         self._news: set[str] = set()  # kinds that changed in this turn of the loop; empty name: something else did
@@ -181,6 +182,13 @@ class Cache:
             if problems:
                 self._complaints[about] = problems
             self._tell_soon()
+
+    def pass_over(self, file: str, nodes: tuple[str, ...]) -> None:
+        """Other nodes' NodeConfigs in a file, in place of what was said of it before: for whoever lacks one."""
+        if nodes != self.passed_over.pop(file, ()):
+            self._tell_soon()
+        if nodes:
+            self.passed_over[file] = nodes
 
     def recalled(self, kind: Kind[Any], extents: Collection[Extent]) -> None:
         """What an earlier life knew of a kind has been put, in place of all there is.  It followed these."""

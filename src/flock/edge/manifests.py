@@ -51,6 +51,7 @@ class File(msgspec.Struct, frozen=True):
     digest: bytes = b""
     objects: Mapping[ObjectKey, Object] = {}
     problems: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # nodes whose NodeConfig is in it
 
 
 NOTHING = File()
@@ -218,7 +219,7 @@ class ManifestFeeder:
         # A refused object without a readable name may be any of its kind.
         kept = {key: value for key, value in last.objects.items() if refused & {key, ObjectKey(key.kind, "", "")}}
         refusals = (f"{key}: {problem}" for key, problem in manifest.refused.items())
-        return File(digest, {**kept, **manifest.objects}, (*refusals, *manifest.warnings))
+        return File(digest, {**kept, **manifest.objects}, (*refusals, *manifest.warnings), manifest.others)
 
     def _replace(self, name: str, new: File) -> None:
         """Put a file's contribution in the place of its last one; costs what differs."""
@@ -228,6 +229,7 @@ class ManifestFeeder:
         else:
             self._files[name] = new
         self._complain(name, *new.problems)
+        self._cache.pass_over(name, new.others)
         for key in old.objects.keys() | new.objects.keys():
             if old.objects.get(key) != new.objects.get(key):
                 holders = self._holders.setdefault(key, set())

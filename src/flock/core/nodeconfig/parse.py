@@ -90,14 +90,16 @@ def _spec(section: Section, given: Given) -> None:
         for one, other in combinations(given[key], 2):
             if one.overlaps(other):
                 section.problem(key, f"{one} and {other} overlap")
-    for peer in given["bgp"].peers if given["bgp"] else ():
-        if any(peer.address in aggregate for aggregate in (*given["cidr6"], *given["cidr4"])):
-            section.problem("bgp.peers", f"{peer.address} lies inside this node's own aggregates")
+    own = [(f"spec.{key}[{at}]", cidr) for key in ("cidr6", "cidr4") for at, cidr in enumerate(given[key])]
+    for number, peer in enumerate(given["bgp"].peers if given["bgp"] else ()):
+        for where, cidr in own:
+            if peer.address in cidr:
+                section.problem(f"bgp.peers[{number}].address", f"{peer.address} lies inside {where}, {cidr}")
     if given["cidr6"] and given["mtu"] is not None and given["mtu"] < 1280:
         section.problem("mtu", f"must be a whole number from 1280 to 65535, not {given['mtu']}")
     if ospf := given["ospf"]:
-        own = tuple(family for family, key in (("ipv6", "cidr6"), ("ipv4", "cidr4")) if given[key])
-        families = ospf.families or own or ("ipv6", "ipv4")
+        known = tuple(family for family, key in (("ipv6", "cidr6"), ("ipv4", "cidr4")) if given[key])
+        families = ospf.families or known or ("ipv6", "ipv4")
         interfaces = (interface for area in ospf.areas for interface in area.interfaces)
         md5 = [i.name for i in interfaces if i.authentication and i.authentication.algorithm == "md5"]
         if md5 and "ipv6" in families:
