@@ -122,6 +122,14 @@ def test_the_pages_examples_are_what_is_printed(tmp_path: Path) -> None:
         assert example[1] == printed(daemon, "--manifests", str(tmp_path)), title
 
 
+def test_an_frr_in_use_keeps_its_name_and_number(tmp_path: Path) -> None:
+    peer = {**NODE["spec"]["bgp"]["peers"][0], "localAddress": "2001:db8:ffff::11"}  # type: ignore[index]
+    node = {**NODE, "spec": {**NODE["spec"], "bgp": {"asn": 64601, "peers": [peer]}}}  # type: ignore[dict-item]
+    said = [line for line in printed("frr", "--manifests", written(tmp_path, node)).splitlines() if line[:1] != "!"]
+    assert "router bgp 64600" in said
+    assert not [line for line in said if "router-id" in line or "hostname" in line]
+
+
 NODE = {
     "apiVersion": f"{OWN}/v1alpha1",
     "kind": "NodeConfig",

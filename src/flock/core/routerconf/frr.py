@@ -26,10 +26,11 @@ def render(speaker: Speaker) -> dict[str, str]:
 
 
 def integrated(speaker: Speaker) -> str:
-    """One frr.conf, as `vtysh` writes it."""
-    files = render(speaker)
-    head, *_ = files["zebra"].partition("ip router-id")
-    return head + "".join(text.removeprefix(head) for text in files.values())
+    """What a router is given through `vtysh`.  It may be in use: its name and its number stay, which FRR makes of an
+    IPv4 address where nobody says another."""
+    number = f"`bgp router-id {speaker.router_id}` below `router bgp {speaker.asn}`"
+    head = f"! {speaker.name}: written by flockctl\n! A router without an IPv4 address also needs {number}\n"
+    return f"{head}frr defaults datacenter\n{_bfd(_profiles(speaker))}{_bgp(speaker, numbered=False)}"
 
 
 def _profiles(speaker: Speaker) -> dict[str, BFD]:
@@ -50,11 +51,11 @@ def _bfd(profiles: dict[str, BFD]) -> str:
     return "\n".join([*lines, "!", ""])
 
 
-def _bgp(speaker: Speaker) -> str:
+def _bgp(speaker: Speaker, *, numbered: bool = True) -> str:
     lines = [
         *(line for n in speaker.neighbours for line in _prefix_lists(n)),
         f"router bgp {speaker.asn}",
-        f" bgp router-id {speaker.router_id}",
+        *([f" bgp router-id {speaker.router_id}"] if numbered else []),
         " no bgp ebgp-requires-policy",
         " no bgp default ipv4-unicast",
         " no bgp network import-check",
