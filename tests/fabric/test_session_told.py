@@ -32,16 +32,15 @@ def test_a_session_that_is_down_is_a_degraded_line(lab: Lab) -> None:
 
 
 def test_a_router_that_is_on_no_network_of_the_host_is_told_as_such(lab: Lab) -> None:
-    config = json.loads(config_file(lab, "n1").read_text())
-    here = config["spec"]["bgp"]["peers"][0]["address"]
-
-    def elsewhere(spec: dict[str, Any]) -> None:
-        spec["bgp"]["peers"][0]["address"] = "2001:db8:dead::1"
-
-    change_config(lab, "n1", elsewhere)
-    said = "2001:db8:dead::1 is on no network of this host: multihop, or another address"
-    eventually(lambda: degraded(lab, "n1"), lambda text: f"the session with r1 is down: Idle, {said}" in text)
-    assert said in flockctl(lab, "n1", "bgp").stdout
+    here = json.loads(config_file(lab, "n1").read_text())["spec"]["bgp"]["peers"][0]["address"]
+    own = next(a for port in lab.plan.role("node")[0].ports for a in port.addresses if ":" in a).partition("/")[0]
+    for address, said in (
+        ("2001:db8:dead::1", "2001:db8:dead::1 is on no network of this host: multihop, or another address"),
+        (own, f"{own} is this host's own address"),
+    ):
+        change_config(lab, "n1", lambda spec, to=address: spec["bgp"]["peers"][0].update(address=to))
+        eventually(lambda: degraded(lab, "n1"), lambda text, why=said: f"with r1 is down: Idle, {why}" in text)
+        assert said in flockctl(lab, "n1", "bgp").stdout
     change_config(lab, "n1", lambda spec: spec["bgp"]["peers"][0].update(address=here))
     becomes(lambda: degraded(lab, "n1"), "")
 
