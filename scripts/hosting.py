@@ -21,6 +21,7 @@ from pause_image import ENTRYPOINT, IMAGE, compile_pause, write_archive  # type:
 ANYCAST = "2001:db8:53::53"
 FIXED = "2001:db8:1::80"  # of a container that is made anew at boot
 ROUTER, HOST = "2001:db8:ffff::1", "2001:db8:ffff::2"
+OTHER = "2001:db8:ffff::3"  # of the router, too, for one that the policy refuses
 NODE_CONFIG = f"""\
 apiVersion: flock.fritzlab.net/v1alpha1
 kind: NodeConfig
@@ -74,6 +75,7 @@ RestartSec=1
 WantedBy=multi-user.target
 """
 ENDED = re.compile(r"<RMT> .*: Received: |: State changed to ")  # of a session that was up, in BIRD's log
+PODMAN_CONF = "/etc/containers/containers.conf.d"  # made by the cure
 READY = r"ready +yes"
 PODMAN = ("--network", "flock", "--ulimit", "host", "--cgroups=disabled", "--restart", "always")
 
@@ -110,8 +112,8 @@ class Host:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
 
-    def from_router(self, address: str) -> bool:
-        command = ["ip", "netns", "exec", self._router, "ping", "-n", "-c", "1", "-W", "1", address]
+    def from_router(self, address: str, *, source: str = ROUTER) -> bool:
+        command = ["ip", "netns", "exec", self._router, "ping", "-n", "-c", "1", "-W", "1", "-I", source, address]
         return subprocess.run(command, capture_output=True).returncode == 0
 
     def start_router(self, configuration: str) -> None:
@@ -131,7 +133,7 @@ class Host:
         said = self.machine.root / "answered"
         with said.open("w") as out:
             asking = subprocess.Popen(
-                ["ip", "netns", "exec", self._router, "ping", "-n", "-i", "0.05", ANYCAST], stdout=out
+                ["ip", "netns", "exec", self._router, "ping", "-n", "-i", "0.05", "-I", ROUTER, ANYCAST], stdout=out
             )
         try:
             during()
@@ -149,7 +151,9 @@ class Host:
 
 
 def install(host: Host, package: Path) -> str:
-    """By apt, from a file; one NodeConfig, and it is ready."""
+    """By apt, from a file; one NodeConfig, and it is ready.  A podman that was there before is told to use CNI."""
+    if host.runtime == "podman":
+        host.machine.run("podman", "network", "ls")  # by which it chooses netavark, for good
     host.bare = _traces(host)
     run("cp", str(package), str(host.machine.root / "root"))
     host.machine.run("apt-get", "install", "-q", "-y", f"/root/{package.name}", patience=600)
@@ -159,7 +163,23 @@ def install(host: Host, package: Path) -> str:
     host.machine.wait("flockctl status to say ready", lambda: re.search(READY, _status(host)))
     if "bird.service" in host.machine.run("sh", "-c", "systemctl is-enabled bird.service && echo bird.service || true"):
         raise Failed("the distribution's bird.service is enabled")
+    if host.runtime == "podman":
+        _cure_podman(host)
     return "ready"
+
+
+def _cure_podman(host: Host) -> None:
+    """Of netavark, as `flockctl doctor` says."""
+    if not (found := _of_podman(host)):
+        raise Failed("doctor does not tell of a podman that uses netavark")
+    host.machine.run("sh", "-ec", found[0]["cure"])
+    if found := _of_podman(host):
+        raise Failed(f"its cure is none: {found}")
+
+
+def _of_podman(host: Host) -> list[dict[str, str]]:
+    told = json.loads(host.machine.run("sh", "-c", "flockctl doctor -o json || true"))
+    return [finding for finding in told if finding["about"] == "podman" and not finding["note"]]
 
 
 def _status(host: Host) -> str:
@@ -184,9 +204,8 @@ def container(host: Host) -> str:
     host.address = _addresses(host)
     machine.wait("its anycast address at the router", lambda: host.from_router(ANYCAST))
     machine.wait("its own address at the router", lambda: host.from_router(host.address))
-    run("ip", "-n", f"{machine.name}-r", "address", "add", "2001:db8:ffff::3/64", "dev", "r0", "nodad")
-    other = ["ip", "netns", "exec", f"{machine.name}-r", "ping", "-n", "-c", "1", "-W", "1", "-I", "2001:db8:ffff::3"]
-    if subprocess.run([*other, host.address], capture_output=True).returncode == 0:
+    run("ip", "-n", f"{machine.name}-r", "address", "add", f"{OTHER}/64", "dev", "r0", "nodad")
+    if host.from_router(host.address, source=OTHER):
         raise Failed("the policy lets in what it should not")
     version = machine.run(*(("podman", "--version") if host.runtime == "podman" else ("containerd", "--version")))
     number = re.search(r"\d+\.\d+\.\d+", version)
@@ -252,22 +271,45 @@ def _service(host: Host, unit: str) -> str:
 
 
 def purge(host: Host) -> str:
-    """Nothing left: no file, no rule, no route, no link."""
+    """Refused while the container runs; then nothing left: no file, no rule, no route, no link, and nothing missing."""
     machine = host.machine
+    _refused(host)
     if host.runtime == "podman":
         machine.run("podman", "rm", "-f", "-t", "0", "web")
+        machine.run("rm", "-r", PODMAN_CONF)
     else:
         machine.run("systemctl", "disable", "--now", "web.service")
         machine.run("sh", "-c", "ctr task kill --signal 9 web; ctr container delete web; true")
         (machine.root / WEB).unlink()
     machine.run("apt-get", "purge", "-q", "-y", "flock", patience=600)
-    if left := _traces(host) - host.bare:
-        raise Failed(f"left behind: {', '.join(sorted(left))}")
+    check_traces(bare=host.bare, now=_traces(host))
     return "nothing left"
 
 
+def _refused(host: Host) -> None:
+    """What runs goes on running, and is named."""
+    try:
+        host.machine.run("apt-get", "purge", "-q", "-y", "flock", patience=600)
+    except Failed as refusal:
+        if f"containers of flock still run: default/{host.pod}. " not in str(refusal):
+            raise
+    else:
+        raise Failed("it was purged while a container ran")
+    host.machine.run("systemctl", "is-active", "flock-agent.service", "flock-bird.service")
+    if not host.from_router(ANYCAST):
+        raise Failed("the container is not reached any more")
+
+
+def check_traces(*, bare: set[str], now: set[str]) -> None:
+    """Failed unless all is as it was, but for the distribution's BIRD, which was disabled and stays so."""
+    gone = {trace for trace in bare - now if not trace.endswith(".target.wants/bird.service")}
+    told = (("left behind", now - bare), ("gone with it", gone))
+    if problems := [f"{what}: {', '.join(sorted(traces))}" for what, traces in told if traces]:
+        raise Failed("; ".join(problems))
+
+
 def _traces(host: Host) -> set[str]:
-    """All that a package could leave behind."""
+    """All that a package could leave behind, or take with it."""
     return {line.strip() for line in host.machine.run("sh", "-ec", _TRACES).splitlines()}
 
 

@@ -40,7 +40,8 @@ class System:
 
 
 SYSTEMS = (
-    System("Debian 12", "bookworm", "podman", ("podman", "crun")),  # runc, which containerd needs, wants cgroups
+    # runc, which containerd needs, wants cgroups; netavark comes with podman by default.
+    System("Debian 12", "bookworm", "podman", ("podman", "crun", "netavark")),
     System("Debian 13", "trixie", "ctr"),
 )
 
