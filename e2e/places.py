@@ -101,7 +101,8 @@ class Place:
         """What `argv` prints; it has to succeed."""
         done = self.attempt(*argv, stdin=stdin, timeout=timeout)
         if done.returncode:
-            raise Failed(f"{self.name}: {' '.join(map(str, argv))}: {done.stderr}{done.stdout}")
+            said = done.stderr + done.stdout or f"exit status {done.returncode} without a word"
+            raise Failed(f"{self.name}: {' '.join(map(str, argv))}: {said}")
         return done.stdout
 
     # --- daemons --------------------------------------------------------------------------------------------
