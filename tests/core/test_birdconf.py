@@ -36,6 +36,7 @@ FACTS = facts(
     "docker0 10.17.0.1/16",
     "lo 2001:db8::b/128",
 )
+OWN = {str(own.address.ip) for own in FACTS.addresses}
 
 
 def load(name: str) -> dict[str, Any]:
@@ -209,6 +210,8 @@ def peers(draw: st.DrawFn) -> dict[str, Any]:
         peer["ttlSecurity"] = True
     elif reach == "multihop" and "%" not in address:
         peer["multihop"] = draw(st.integers(1, 255))
+        if address in OWN:  # beside which there is no other
+            peer["bfd"] = {"enabled": False}
     return peer
 
 
@@ -252,6 +255,17 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
         spec["ospf"] = {"areas": areas, "import": draw(imports)}
     spec["anycast"] = {"communities": draw(communities)}
     return spec
+
+
+@pytest.mark.parametrize("address", ["198.51.100.1", "2001:db8:77::1", "203.0.113.11"])
+def test_bfd_over_several_hops_needs_to_know_our_end(address: str) -> None:
+    """BIRD would refuse the whole file."""
+    peer = {"name": "far", "address": address, "asn": 64600, "multihop": 3, "bfd": {"enabled": True}}
+    with pytest.raises(FieldError, match="BFD over several hops needs it") as caught:
+        render_bird_conf(node_config(bgp={"asn": 64601, "peers": [peer]}), FACTS, secrets={})
+    assert caught.value.field == "spec.bgp.peers[far].localAddress"
+    for told in ({"localAddress": "2001:db8::b" if ":" in address else "10.17.0.1"}, {"bfd": {"enabled": False}}):
+        render_bird_conf(node_config(bgp={"asn": 64601, "peers": [peer | told]}), FACTS, secrets={})
 
 
 @settings(max_examples=examples(150))

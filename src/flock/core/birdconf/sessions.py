@@ -82,10 +82,13 @@ def _peer(peer: Peer, bgp: BGP, facts: NodeFacts, *, marking: Lines, secrets: Se
 
 
 def _local(peer: Peer, facts: NodeFacts) -> str:
-    """The address of our end, if it is known: BIRD finds a link-local one by itself."""
+    """Our address, if it is known: BIRD finds a link-local one by itself, and none for BFD over several hops."""
     if peer.local_address is not None:
         return f"{str(peer.local_address).partition('%')[0]} "
     own = None if peer.zone else beside(peer.address, facts)
+    if own is None and peer.multihop and peer.bfd.enabled:
+        field = f"spec.bgp.peers[{peer.name}].localAddress"
+        raise FieldError(field, f"BFD over several hops needs it: no address of this host is beside {peer.address}")
     return f"{own.address.ip} " if own else ""
 
 
