@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from thoroughness import slowly, some
+
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -117,7 +119,7 @@ def host(package: Path, tmp_path: Path) -> Iterator[Host]:
         made.close()
 
 
-@pytest.mark.parametrize("verb", ["--remove", "--purge"])
+@pytest.mark.parametrize("verb", ["--remove", *slowly("--purge")])
 def test_it_cannot_be_removed_while_containers_run_and_nothing_is_stopped(host: Host, verb: str) -> None:
     """Without it they could not even be ended."""
     host.install()
@@ -135,6 +137,7 @@ def test_it_cannot_be_removed_while_containers_run_and_nothing_is_stopped(host: 
     assert host.run("sh", "-c", "[ -e /on-stop ] && flock-installer --version")
 
 
+@pytest.mark.slow
 def test_of_many_containers_a_few_are_named(host: Host) -> None:
     host.install()
     for number in range(1, 8):
@@ -152,6 +155,7 @@ def test_one_that_starts_in_the_last_moment_stops_the_removal_and_services_run_a
     assert host.files().items() >= LINKS.items()
 
 
+@pytest.mark.slow
 def test_it_can_be_upgraded_while_containers_run(host: Host) -> None:
     host.install()
     host.attach(1, "default/web")
@@ -160,6 +164,7 @@ def test_it_can_be_upgraded_while_containers_run(host: Host) -> None:
     assert (host.files(), host.running()) == (before, SERVICES)
 
 
+@pytest.mark.slow
 def test_records_of_containers_that_are_gone_are_no_reason_to_stay(host: Host) -> None:
     host.install()
     host.attach(1, "default/web")
@@ -172,7 +177,7 @@ def test_records_of_containers_that_are_gone_are_no_reason_to_stay(host: Host) -
     assert host.try_to("ls", "/var/lib/flock").returncode != 0
 
 
-@pytest.mark.parametrize("there", [[], ["/opt"], ["/opt", "/opt/cni", "/opt/cni/bin", "/etc/cni"]], ids=len)
+@pytest.mark.parametrize("there", some([[], ["/opt"], ["/opt", "/opt/cni", "/opt/cni/bin", "/etc/cni"]]), ids=len)
 def test_directories_that_were_there_stay_and_those_it_made_go(host: Host, there: list[str]) -> None:
     host.run("rm", "-rf", "/opt")
     for directory in there:
@@ -186,6 +191,7 @@ def test_directories_that_were_there_stay_and_those_it_made_go(host: Host, there
     assert host.run(*find) == before
 
 
+@pytest.mark.slow
 def test_what_others_have_put_beside_it_stays(host: Host) -> None:
     host.run("mkdir", "-p", "/opt/cni/bin")
     host.run("touch", "/opt/cni/bin/portmap")
@@ -199,6 +205,7 @@ def test_what_others_have_put_beside_it_stays(host: Host) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_an_executable_that_flock_installer_put_there_is_replaced(host: Host) -> None:
     host.run("mkdir", "-p", "/opt/cni/bin")
     host.run("cp", str(ROOT / "build/flock"), "/opt/cni/bin/flock")
