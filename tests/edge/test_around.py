@@ -34,11 +34,13 @@ def write(host: Path, path: str, text: str) -> None:
     (host / path).write_text(text)
 
 
-def test_a_bird_that_only_checks_a_file_is_no_second_one(host: Path) -> None:
+def test_a_bird_that_only_checks_a_file_or_has_ended_is_no_second_one(host: Path) -> None:
     for task in ("7", "thread-self"):
         (host / "proc" / task / "ns").mkdir(parents=True)
         (host / "proc" / task / "ns" / "net").symlink_to("net:[1]")
     process(host, "bird", "-p", "-c", "/etc/flock/bird/.bird.conf.new")
+    assert [*other_birds(host / "run", proc=host / "proc")] == []
+    (host / "proc" / "7" / "cmdline").write_bytes(b"")  # its memory is gone, it is still to be buried
     assert [*other_birds(host / "run", proc=host / "proc")] == []
     process(host, "bird", "-u", "bird")
     assert [*other_birds(host / "run", proc=host / "proc")] == ["/lib/bird -u bird (process 7)"]

@@ -150,7 +150,9 @@ def test_rules_that_go_while_pods_are_there_let_a_denied_packet_through(lab: Lab
             os.kill(agent.pid, signal.SIGCONT)  # a DEL would wait for it
             super().clean()
 
+    heard = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     rows = examine(Faulty(lab, nodes=["n1", "n2"]))
+    assert heard == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     bitten = {row.source: row for row in rows if row.check == "policy denies" and row.family == "ipv6"}
     assert (bitten["n1/a"].result, bitten["n2/a"].result) == ("fail", "pass")
     assert "does not bite" in bitten["n1/a"].said

@@ -148,7 +148,7 @@ def other_birds(run_dir: Path, *, proc: Path = Path("/proc")) -> Iterator[str]:
         for pid, name, argv in _processes(proc):
             if name not in ("bird", "bird6") or pid == ours or any(str(run_dir) in word for word in argv):
                 continue
-            if "-p" in argv:  # only looks whether a file is right, as the agent has it do
+            if not argv or "-p" in argv:  # has ended; only looks whether a file is right, as the agent has it do
                 continue
             with suppress(OSError):
                 if (proc / str(pid) / "ns/net").readlink() == here:

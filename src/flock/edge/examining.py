@@ -2,8 +2,9 @@
 
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Protocol
 
 from flock.core.checkup import (
@@ -64,9 +65,19 @@ def examine(ground: Ground) -> list[Row]:
             rows.append(skipped("across nodes", "it takes two nodes with pods"))
         return [*rows, *_anycast(ground), *unasked]
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):  # whoever asks twice for an end gets it a moment later
-            signal.signal(number, signal.SIG_IGN)
-        ground.clean()
+        with _deaf():
+            ground.clean()
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Whoever asks twice for an end gets it a moment later."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _ask_all(ground: Ground, asked: Sequence[Question]) -> list[Reply]:
