@@ -84,7 +84,7 @@ test test-all: build test-packages
 	@scripts/need-root "the tests make network namespaces, links and routes in them"
 	@$(MAKE) --no-print-directory -j2 lint rewritten
 	@$(if $(filter test-all,$@),FLOCK_THOROUGH=1) PYTHONDONTWRITEBYTECODE= .venv/bin/pytest -n $(WORKERS) --dist loadfile \
-	  --durations=30 --durations-min=5 $(if $(filter test,$@),-m "not slow")
+	  --durations=30 --durations-min=5 $(if $(filter test,$@),-m "not slow",--timeout=600 -o faulthandler_timeout=590)
 
 e2e: build e2e-packages
 	@scripts/need-root "the cluster's nodes are namespaces with mounts and cgroups of their own"
