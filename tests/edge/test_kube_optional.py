@@ -181,3 +181,27 @@ def test_all_nodes_are_followed_while_they_are_needed_and_remembered(server: Api
         await until(lambda: ("", "n3") in known.table(CLUSTER_NODES), "one more")
 
     play(server, tmp_path, story)
+
+
+def test_what_went_just_before_an_agent_ended_does_not_come_back_with_the_next(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its definition is gone as well: nobody could tell the next one better."""
+    server.put(cluster_policy("p"))
+
+    async def remembered(_: Cache) -> None:
+        await is_remembered(tmp_path, "p")
+
+    async def removed(known: Cache) -> None:
+        await until(lambda: known_names(known) == {"p"}, "the policy")
+        server.delete("ClusterNetworkPolicy", "p", "")
+        await until(lambda: not known_names(known), "its end")
+
+    async def after(known: Cache) -> None:
+        assert not known_names(known) and not problems(known)
+
+    play(server, tmp_path, remembered)
+    monkeypatch.setattr(lastknown, "SAVE_AFTER", 600.0)
+    play(server, tmp_path, removed)
+    server.errors[PATH] = 404
+    play(server, tmp_path, after)

@@ -1,7 +1,7 @@
 """The last known state of the cluster, on disk: a node that boots while the API server is away still isolates.
 
-Written some seconds after a change, never in the way of anything; read only if the API server does not answer at start,
-or does not know a kind that it may not have loaded yet.
+Written some seconds after a change and at the end, never in the way of anything; read only if the API server does not
+answer at start, or does not know a kind that it may not have loaded yet.
 """
 
 import asyncio
@@ -50,23 +50,33 @@ class LastKnown:
         cache.subscribe(self._unsaved.set)
 
     async def run(self) -> None:
-        """Until cancelled."""
-        await asyncio.sleep(RECALL_AFTER)
-        if not self._cache.synced:
-            self._recall_all(await asyncio.to_thread(self._load))
-        while True:
-            await self._unsaved.wait()
-            size = sum(len(self._cache.table(kind)) for kind in self._cache.kinds)
-            await asyncio.sleep(max(SAVE_AFTER, size / SAVE_RATE))
-            self._unsaved.clear()
-            if self._cache.synced and not self._recalled:
-                kept: dict[str, Objects] = {
-                    kind.name: dict(self._cache.table(kind)) for kind in self._cache.kinds if kind.remembered
-                }
-                for kind in (following.kind for following in self._followings):
-                    extents = (TOLD, *self._cache.extents(kind))
-                    kept[_followed(kind)] = {(extent.namespace, extent.labels): None for extent in extents}
-                await asyncio.to_thread(self._save, kept)
+        """Until cancelled; what was not saved is then."""
+        try:
+            await asyncio.sleep(RECALL_AFTER)
+            if not self._cache.synced:
+                self._recall_all(await asyncio.to_thread(self._load))
+            while True:
+                await self._unsaved.wait()
+                size = sum(len(self._cache.table(kind)) for kind in self._cache.kinds)
+                await asyncio.sleep(max(SAVE_AFTER, size / SAVE_RATE))
+                self._unsaved.clear()
+                if kept := self._kept():
+                    await asyncio.to_thread(self._save, kept)
+        finally:
+            if self._unsaved.is_set() and (kept := self._kept()):
+                self._save(kept)
+
+    def _kept(self) -> dict[str, Objects]:
+        """All that is to be remembered; nothing while some of it is a memory itself."""
+        if not self._cache.synced or self._recalled:
+            return {}
+        kept: dict[str, Objects] = {
+            kind.name: dict(self._cache.table(kind)) for kind in self._cache.kinds if kind.remembered
+        }
+        for kind in (following.kind for following in self._followings):
+            extents = (TOLD, *self._cache.extents(kind))
+            kept[_followed(kind)] = {(extent.namespace, extent.labels): None for extent in extents}
+        return kept
 
     async def recall(self, kind: Kind[Any]) -> None:
         """What an earlier life knew of a kind that the server does not know now, unless it has told it in this one."""
