@@ -20,7 +20,7 @@ from flock import __version__
 CHECKOUT = Path(__file__).parents[1]
 DOCKERFILE = CHECKOUT / "deploy" / "Dockerfile"
 IMAGE = "localhost/flock"  # as the manifests say
-SUITE, PYTHON = "trixie", "3.13"  # of the Debian that the Dockerfile names, whatever this machine runs
+SUITE, PYTHON = "bookworm", "3.11"  # of the Debian that the Dockerfile names, whatever this machine runs
 
 # The same that Debian's slim images leave out.
 _SLIM = [f"path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "info", "locale", "groff", "lintian")]

@@ -43,7 +43,7 @@ def test_wheels_are_locked_and_documented_for_the_images_python() -> None:
     "sources", ["Suites: {0} {0}-updates\nSuites: {0}-security\n", "deb mirror {0} main\ndeb more {0}-security main\n"]
 )
 def test_the_base_has_updates_and_security_updates_from_where_this_machine_has_its_own(sources: str) -> None:
-    for suite in ("bookworm", image.SUITE):
+    for suite in ("bookworm", "trixie"):
         assert image.sources_of_suite(sources.format(suite), suite=suite) == sources.format(image.SUITE)
 
 

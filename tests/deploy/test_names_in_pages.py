@@ -26,7 +26,16 @@ BESIDE = sorted(path for path in TREE if path.parts[0] in {"deploy", "demo", "e2
 LABELS = {"agent", "uninstall", "created-by", "check"}  # of Nodes, NodeConfigs and Namespaces, under the same prefix
 # Others' flags that pages speak of by themselves, and those of the benchmarks.
 OF_PODMAN = {"--ip", "--mac-address", "--network", "--name"}
-OF_OTHERS = {"--allocate-node-cidrs", "--build-arg", "--set", "--validate", "--only", *OF_PODMAN, "--view-seconds"}
+OF_OTHERS = {
+    "--allocate-node-cidrs",
+    "--build-arg",
+    "--set",
+    "--validate",
+    "--only",
+    "--python-version",
+    *OF_PODMAN,
+    "--view-seconds",
+}
 OF_ALL = {"--help", "--version"}
 
 
