@@ -150,3 +150,19 @@ def test_a_comparison_that_cannot_be_made_leaves_the_rules_in_force_and_is_made_
         assert compared == ["", ""] and not made_anew(kept)
 
     with_rules_in_force(ground, tmp_path, scenario)
+
+
+@pytest.mark.parametrize(("signal", "words"), [("SEGV", "crashed: a newer nft"), ("KILL", "failed without a word")])
+def test_an_nft_that_crashes_is_told_apart(tmp_path: Path, signal: str, words: str) -> None:
+    """As one of Debian 12 does beside tables of Debian 13's."""
+    program = tmp_path / "nft"
+    program.write_text(f"#!/bin/sh\nkill -{signal} $$\n")
+    program.chmod(0o755)
+
+    async def run() -> None:
+        nft = Nft(program=str(program))
+        with pytest.raises(KernelRefused, match=words):
+            await nft.run("add table inet x")
+        nft.close()
+
+    asyncio.run(run())

@@ -8,6 +8,7 @@ never leaves the node's network namespace as the kernel threads do.  One after t
 import asyncio
 import contextlib
 import resource
+import signal
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
 from typing import TypeVar
@@ -24,6 +25,7 @@ from flock.edge.worker import Worker
 
 T = TypeVar("T")
 PATIENCE = 60  # seconds for one script; the largest takes two
+CRASHED = "crashed: a newer nft has put something into this host's tables that an older one does not survive"
 MEMORY = 2 << 30  # bytes for one: ten times what the largest needs, and less than would take others' memory away
 
 
@@ -75,7 +77,7 @@ class Nft:
                 if self._watch is not None:
                     self._watch.no_longer_ours(process.pid)
         if process.returncode:
-            raise KernelRefused(f"{self._program}: {_words(said)}")
+            raise KernelRefused(f"{self._program}: {_words(said, process.returncode)}")
 
     async def replace(self, ruleset: Ruleset, compiled: Compiled) -> None:
         """All of `compiled` in the place of whatever is there, the original's rules included, which go with the very
@@ -103,7 +105,8 @@ def ask_aside(question: Callable[[NftSocket], T]) -> T:
         return question(socket)
 
 
-def _words(said: bytes) -> str:
+def _words(said: bytes, status: int) -> str:
     """What nft complains about, without the script it quotes."""
     errors = [line for line in said.decode(errors="replace").splitlines() if "Error:" in line]
-    return "; ".join(errors[:3]) or "failed without a word"
+    wordless = CRASHED if status == -signal.SIGSEGV else "failed without a word"
+    return "; ".join(errors[:3]) or wordless
