@@ -171,11 +171,12 @@ def test_an_answer_that_ends_too_early_does_not_look_whole(most: int) -> None:
     tell(story)
 
 
-def test_who_knows_no_chunks_gets_the_answer_as_it_is() -> None:
+@pytest.mark.parametrize("version", [" HTTP/1.0", " HTTP/0.9", ""])
+def test_who_knows_no_chunks_gets_the_answer_as_it_is(version: str) -> None:
     async def story(served: Served) -> None:
         served.go_on.set()
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-        writer.write(b"GET /long HTTP/1.0\r\n\r\n")
+        writer.write(f"GET /long{version}\r\n\r\n".encode())
         assert await head(reader) == 200
         assert await reader.read() == LONG
 

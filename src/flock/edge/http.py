@@ -168,7 +168,7 @@ class _Caller(asyncio.Protocol):
             self._transport.write(head + (b"" if request.method == "HEAD" else body))
             self._transport.close()  # once it is sent; `dismiss` ends it if nobody reads
             return
-        chunked = not page.lasting and request.version != "HTTP/1.0"
+        chunked = not page.lasting and request.version == "HTTP/1.1"
         more = "Transfer-Encoding: chunked\r\n" if chunked else ""
         self._transport.write(_head(200, page.kind, f"Cache-Control: no-store\r\n{more}"))
         if request.method == "HEAD":
