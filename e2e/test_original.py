@@ -52,7 +52,7 @@ def test_a_node_of_the_original_is_taken_over_under_traffic(cluster: Cluster) ->
             eventually(lambda: SERVICE not in boot_routes(node), what="the original's route to go")
             assert cluster.fetch(SERVICE, PORT, source=node)
         assert made and not [request for request in made if request.problem and not request.was_moved(changes)]
-        eventually(lambda: "flock_netpol" not in node.place.run("nft", "list", "tables"), what="the original's to go")
+        assert "flock_netpol" not in node.place.run("nft", "list", "tables")
         assert set(carriers) <= {entry["container_id"] for entry in entries(node)}
         eventually(lambda: SERVICE in status(cluster, "n1")["announced"], what="its status to say so")
 
