@@ -52,8 +52,8 @@ class Configured(Telling):
     @property
     def barren(self) -> str:
         """Why no pod can get an address by what is in force; empty while some can."""
-        if self.config is None or self.config.reach:
-            return ""
+        if self.config is None or self.config.cidr6 or self.config.cidr4 or self.config.reach:
+            return ""  # asked for each ADD: most have a CIDR
         refused = no_family_here()
         return f"{refused.msg}; {refused.details}"
 
