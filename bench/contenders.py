@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ ENTRY_BYTES = 520  # of the state file, per pod, where flock's own file cannot b
 POOL4, POOL6 = "10.64.0.0/16", "2001:db8:64::/64"
 
 
-class Contender:
+class Contender(ABC):
     """One way of giving a pod its network.  `label` names it in tables."""
 
     label: str
@@ -35,18 +36,19 @@ class Contender:
         self.world = world
         self.node = world.node(node)
 
-    def expect(self, pods: Sequence[Pod]) -> None:
+    def expect(self, pods: Sequence[Pod]) -> None:  # noqa: B027 - most need nothing
         """These pods are about to be added: what a cluster would know of them by then, make known."""
 
-    def forget(self, pods: Sequence[Pod]) -> None:
+    def forget(self, pods: Sequence[Pod]) -> None:  # noqa: B027 - likewise
         """These pods are gone for good."""
 
+    @abstractmethod
     def add(self, pod: Pod) -> Command:
-        raise NotImplementedError
+        """What a runtime would execute."""
 
+    @abstractmethod
     def delete(self, pod: Pod, added: Run) -> Command:
         """`added` is the run of the ADD, whose result a runtime hands over again."""
-        raise NotImplementedError
 
 
 def cni_environment(verb: str, pod: Pod, path: Path) -> dict[str, str]:
