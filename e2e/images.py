@@ -62,6 +62,8 @@ def _build(
     """In a store of its own, which goes away: layers are not worth keeping for one image."""
     with tempfile.TemporaryDirectory(prefix="image.", dir=cache()) as work:
         store, tree = Path(work) / "store", Path(work) / "context"
+        store.mkdir()
+        (store / "containers.conf").write_text(f'[network]\nnetwork_config_dir = "{store}/networks"\n')
         for name, source in context.items():
             target = tree / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -81,9 +83,10 @@ def _build(
 
 
 def _buildah(store: Path, *argv: str) -> str:
-    """It needs neither a daemon nor a kernel's overlay: plain directories and chroot."""
+    """It needs neither a daemon nor a kernel's overlay: plain directories and chroot.  Left to itself it makes a
+    directory for CNI in the machine's /etc."""
     places = ["--root", str(store), "--runroot", str(store / "run")]
-    settings = {"STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot"}
+    settings = {"STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot", "CONTAINERS_CONF": f"{store}/containers.conf"}
     done = subprocess.run(["buildah", *places, *argv], env=os.environ | settings, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"buildah {' '.join(argv)}: {done.stderr}{done.stdout}")

@@ -5,9 +5,9 @@ A keeper process holds the new namespaces and is the first process of the PID na
 and all mounts and interfaces go with their namespaces.  The keeper ends when its standard input closes, which it
 does even when the test run itself is killed.
 
-The node has a /run of its own and writes to its own copy of /var/lib, because containerd and the CNI library keep
-some files at fixed paths there (shim sockets, cached results).  Cgroups are the machine's and visible: programs are
-started with `nsenter`, not `ip netns exec`, which would hide them.
+The node has a /run of its own and writes to its own copies of /var/lib, /etc and /opt, because runtimes keep, or look
+for, some files at fixed paths there (shim sockets, cached results, `ctr`'s plugins and their configuration).  Cgroups
+are the machine's and visible: programs are started with `nsenter`, not `ip netns exec`, which would hide them.
 """
 
 import os
@@ -26,8 +26,10 @@ _KEEPER = """
 set -e
 ip link set lo up
 mount -t tmpfs node-run /run
-mkdir /run/lib /run/work
-mount -t overlay -o lowerdir=/var/lib,upperdir=/run/lib,workdir=/run/work node-lib /var/lib
+for place in var/lib etc opt; do
+  mkdir -p /run/own/$place /run/work/$place
+  mount -t overlay -o lowerdir=/$place,upperdir=/run/own/$place,workdir=/run/work/$place node-own /$place
+done
 trap '' CHLD  # cat inherits this: the kernel reaps the node's orphans
 echo ready
 exec cat

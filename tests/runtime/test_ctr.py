@@ -23,7 +23,8 @@ def ctr(node: Node, *argv: str) -> None:
 def test_a_manifest_reaches_a_container_by_namespace_and_id(node: Node, agent: Agent, runtime: Containerd) -> None:
     """Containerd's namespace `k8s.io` has the image; a container `web` of it is passed as `k8s.io-web`."""
     assert runtime
-    node.run("sh", "-c", "mount -t tmpfs opt /opt; mount -t tmpfs etc-cni /etc/cni; mkdir -p /opt/cni /etc/cni")
+    node.run("rm", "-rf", "/opt/cni", "/etc/cni")  # the node's own copies
+    node.run("mkdir", "/opt/cni", "/etc/cni")
     for place, directory in (("/opt/cni/bin", "cni"), ("/etc/cni/net.d", "net.d")):
         node.run("ln", "-s", node.directory / directory, place)
     (node.directory / "manifests" / "web.json").write_text(json.dumps(SERVING))
