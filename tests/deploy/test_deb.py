@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow  # pip puts its Python parts together
 
 
 def run(*command: object, **options: object) -> str:
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, **options)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stderr
     return str(done.stdout)
 
