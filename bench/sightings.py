@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flock.lab.fabric import Lab
-from flock.lab.home import DEFAULT_ROOT, Home
+from flock.lab.home import Home
 from flock.lab.nodes import AGENT
 
 KINDS = ("session cut", "agent killed", "pod unready", "policy applied", "drop")
@@ -45,7 +45,7 @@ def sightings(browser: Any, *, rounds: int) -> dict[str, list[float]]:
             for _ in range(rounds):
                 _round(lab, watcher, took)
     finally:
-        Lab.down(name=name, home=Home(DEFAULT_ROOT / name))
+        Lab.down(name=name, home=Home.named(name))
     return took
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect, sync_playwright
 
 from flock.lab.fabric import Lab
-from flock.lab.home import DEFAULT_ROOT, Home
+from flock.lab.home import Home
 from flock.lab.nodes import AGENT
 
 NAME = "datacenter"
@@ -45,7 +45,7 @@ def main() -> None:
             with _browser(address) as page:
                 _shoot(page)
     finally:
-        Lab.down(name=NAME, home=Home(DEFAULT_ROOT / NAME))
+        Lab.down(name=NAME, home=Home.named(NAME))
 
 
 def _fill(lab: Lab) -> None:

@@ -60,7 +60,7 @@ def eventually(condition: Callable[[], object], what: str) -> None:
 class Stage:
     def __init__(self) -> None:
         self.name = _claim()
-        self.home = Home(DEFAULT_ROOT / self.name)
+        self.home = Home.named(self.name)
         self.started = time.monotonic()
         self.moments: list[Moment] = []
         self.askers: list[Asker] = []  # the client, while it asks the anycast service

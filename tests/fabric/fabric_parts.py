@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from flock.edge.rpc_client import AgentError, ask
 from flock.lab.fabric import Lab
-from flock.lab.home import DEFAULT_ROOT, Home, write_object
+from flock.lab.home import Home, write_object
 from flock.lab.nodeconfigs import generated
 from flock.lab.nodes import AGENT
 from flock.lab.router_bird import ROLE as BIRD
@@ -45,7 +45,7 @@ def new_name() -> str:
 
 
 def remove(name: str) -> None:
-    Lab.down(name=name, home=Home(DEFAULT_ROOT / name))
+    Lab.down(name=name, home=Home.named(name))
 
 
 def eventually(look: Callable[[], T], wanted: Callable[[T], bool], *, within: float = PATIENCE) -> T:

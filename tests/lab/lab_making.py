@@ -18,7 +18,7 @@ def new_name() -> str:
 
 
 def remove(name: str) -> None:
-    Lab.down(name=name, home=Home(DEFAULT_ROOT / name))
+    Lab.down(name=name, home=Home.named(name))
 
 
 def traces(name: str, directory: Path | None = None) -> list[str]:

@@ -76,7 +76,8 @@ def test_a_directory_with_something_in_it_is_refused_and_kept(lab_name: str, tmp
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(FieldError, match="not empty"):
         Lab.up(name=lab_name, directory=tmp_path, plain=True)
-    Lab.down(name=lab_name, home=Home(tmp_path))
+    with pytest.raises(FlockError, match="stays as it is"):
+        Lab.down(name=lab_name, home=Home(tmp_path))
     assert (tmp_path / "thesis.txt").exists()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from flock.lab.fabric import Lab
-from flock.lab.home import DEFAULT_ROOT, Home
+from flock.lab.home import Home
 
 
 @pytest.fixture(scope="session")
@@ -18,4 +18,4 @@ def seen_lab() -> Iterator[Lab]:
         lab.wait()
         yield lab
     finally:
-        Lab.down(name=name, home=Home(DEFAULT_ROOT / name))
+        Lab.down(name=name, home=Home.named(name))

@@ -51,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from flock.cli import bundling  # takes a moment to load, which other commands need not wait for
 
     in_cluster = arguments.nodes or arguments.kubeconfig or arguments.context
-    gather = _lab if arguments.lab else _cluster if in_cluster else _this_node
+    gather = _lab if arguments.lab is not None else _cluster if in_cluster else _this_node
     origin, nodes, files = gather(arguments)
     about = bundling.About(version=__version__, at=time.time(), origin=origin, anonymous=False, nodes=tuple(nodes))
     told: bundling.Files = files
@@ -91,7 +91,7 @@ def _lab(arguments: argparse.Namespace) -> tuple[str, list[str], Files]:
     from flock.lab.fabric import Lab, locate
     from flock.lab.status import observe_routers
 
-    lab = Lab(locate(name=arguments.lab, directory=None)[1])
+    lab = Lab(locate(name=arguments.lab, directory=None, field="--lab")[1])
     nodes = [lab.node(name) for name in arguments.nodes] or lab.nodes()
     commands = {
         node.name: node.host.inside(

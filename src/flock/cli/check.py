@@ -53,7 +53,7 @@ def chosen(nodes: Sequence[str], wanted: str) -> list[str]:
 
 
 def _lab(arguments: argparse.Namespace) -> int:
-    lab = Lab(locate(name=arguments.name, directory=None)[1])
+    lab = Lab(locate(name=arguments.name, directory=None, field="lab NAME")[1])
     nodes = chosen([e.name for e in lab.plan.role("node")], arguments.nodes)
     return _examine(LabGround(lab, nodes=nodes), arguments)
 

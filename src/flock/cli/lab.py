@@ -19,8 +19,8 @@ from flock.core.errors import FieldError
 from flock.edge.manifestfile import SUFFIXES
 from flock.lab import manifests
 from flock.lab.fabric import Lab, locate
-from flock.lab.home import DEFAULT_NAME
 from flock.lab.mirror import strays
+from flock.lab.names import DEFAULT
 from flock.lab.reach import ask, ping
 from flock.lab.routers import DAEMONS
 from flock.lab.status import observe
@@ -110,7 +110,7 @@ def _add_pod(add: argparse.ArgumentParser) -> None:
 
 def _up(arguments: Arguments) -> int:
     lab = Lab.up(
-        name=arguments.name or DEFAULT_NAME,
+        name=DEFAULT if arguments.name is None else arguments.name,
         directory=arguments.dir,
         nodes=arguments.nodes,
         routers=arguments.routers,

@@ -20,6 +20,7 @@ from flock.core.tables import table
 from flock.edge.rpc_client import AgentError
 
 WRONG_USAGE = 2
+OF_USAGE = ("--", "FILE", "lab NAME")  # how fields begin that somebody got wrong on the command line
 INTERRUPTED = 130  # by Ctrl-C, as shells say it
 
 
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except FlockError as error:
         print(f"flockctl: {error.msg}", *filter(None, [error.details]), sep="\n", file=sys.stderr)
-        of_usage = isinstance(error, FieldError) and (error.field.startswith("--") or error.field == "FILE")
+        of_usage = isinstance(error, FieldError) and error.field.startswith(OF_USAGE)
         sys.exit(WRONG_USAGE if of_usage else NO)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

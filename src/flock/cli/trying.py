@@ -132,7 +132,7 @@ def _summary(policies: list[str], lasted: float, connections: int, cuts: "Counte
 def _nodes(arguments: argparse.Namespace) -> list[Path]:
     if arguments.lab is None:
         return [arguments.run_dir]
-    return [node.run_dir for node in Lab(locate(name=arguments.lab, directory=None)[1]).nodes()]
+    return [node.run_dir for node in Lab(locate(name=arguments.lab, directory=None, field="--lab")[1]).nodes()]
 
 
 def _read(file: str) -> str:

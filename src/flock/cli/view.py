@@ -56,11 +56,11 @@ def _open(address: str, until_the_end: contextlib.ExitStack) -> None:
 
 
 def _source(arguments: argparse.Namespace) -> "Source":
-    if arguments.lab:
+    if arguments.lab is not None:
         from flock.lab.fabric import locate
         from flock.view.lab import LabSource
 
-        return LabSource(locate(name=arguments.lab, directory=None)[1])
+        return LabSource(locate(name=arguments.lab, directory=None, field="--lab")[1])
     if arguments.bundle:
         from flock.view.bundle import BundleSource
 

@@ -5,7 +5,6 @@ them and the directory, and needs nothing but the name for it.  So whatever happ
 """
 
 import os
-import re
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
@@ -20,8 +19,9 @@ from flock.core.routerconf import bird as bird_router
 from flock.core.routerconf.speaker import Speaker
 from flock.lab import manifests, mirror, namespaces, router_bird
 from flock.lab.errors import LabError
-from flock.lab.home import DEFAULT_NAME, DEFAULT_ROOT, Home, Record, write, write_object
+from flock.lab.home import Home, Record, write, write_object
 from flock.lab.hosts import Host, end, wait_until
+from flock.lab.names import DEFAULT, lab_name
 from flock.lab.nodeconfigs import generated, plan_for
 from flock.lab.nodes import AGENT, Node, cni_program
 from flock.lab.pods import Pods
@@ -30,8 +30,6 @@ from flock.lab.speaker import Kind, Router
 from flock.lab.topology import CLIENT, SWITCH, Element, Topology, plan
 
 SESSION_PATIENCE = 20.0  # seconds for all BGP sessions; they need about two
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
 class Lab:
@@ -50,7 +48,7 @@ class Lab:
     def up(
         cls,
         *,
-        name: str = DEFAULT_NAME,
+        name: str = DEFAULT,
         directory: Path | None = None,
         nodes: int = 3,
         routers: int = 2,
@@ -69,7 +67,7 @@ class Lab:
             raise FieldError("--nodeconfigs", f"there is no NodeConfig in {nodeconfigs}")
         drawn = plan_for(given) if given and topology is None else None
         chosen = drawn or plan(nodes=nodes, routers=routers, topology=topology or "leaf-spine")
-        home = Home(directory or DEFAULT_ROOT / name)
+        home = Home(directory) if directory else Home.named(name)
         home.create(
             Record(
                 name=name,
@@ -138,14 +136,13 @@ class Lab:
 
     @staticmethod
     def down(*, name: str, home: Home) -> None:
-        """Leave nothing behind; a lab that is not there is fine."""
+        """Leave nothing behind; a lab that is not there is fine.  LabError if others put something in its place."""
         spaces = namespaces.present(name)
         for by in (signal.SIGTERM, signal.SIGKILL):  # twice: someone may have started something meanwhile
             end([pid for space in spaces for pid in namespaces.pids(space)], by=by)
         for space in spaces:
             namespaces.delete(space)
-        if home.exists() or home.path == DEFAULT_ROOT / name:
-            home.remove()
+        home.remove()
 
     # --- parts ----------------------------------------------------------------------------------------------
 
@@ -224,26 +221,27 @@ class Lab:
         write_object(self.home.manifests, f"00-node-{name}", node)
 
 
-def locate(*, name: str | None, directory: Path | None) -> tuple[str, Home]:
-    """Which lab is meant: by directory, by name, or the default one.  The directory's own record has the last word."""
-    home = Home(directory or DEFAULT_ROOT / (name or DEFAULT_NAME))
+def locate(*, name: str | None, directory: Path | None, field: str = "--name") -> tuple[str, Home]:
+    """Which lab is meant: by directory, by name, or the default one.  The directory's own record has the last word.
+    FieldError if the name, which was given as `field`, is none."""
+    chosen = lab_name(DEFAULT if name is None else name, field=field)
+    home = Home(directory) if directory else Home.named(chosen)
     if home.exists():
         return home.record().name, home
     if name is None and directory is not None:
         raise LabError(f"no lab in {directory}")
-    return name or DEFAULT_NAME, home
+    return chosen, home
 
 
 def _removal(name: str) -> str:
     """Of this lab and no other: without a name it would be the default one."""
-    return "`flockctl lab down" + (f" --name {name}`" if name != DEFAULT_NAME else "`")
+    return "`flockctl lab down" + (f" --name {name}`" if name != DEFAULT else "`")
 
 
 def _check(name: str, router: Kind) -> None:
     if os.geteuid() != 0:
         raise LabError("a lab needs root: it makes network namespaces")
-    if not _NAME.fullmatch(name):
-        raise FieldError("--name", f"{name!r} is not a name: up to 32 of a-z, 0-9 and -")
+    lab_name(name)
     if namespaces.present(name):
         raise FieldError("--name", f"lab {name} is there already, whole or in part; {_removal(name)} removes it")
     for kind in dict.fromkeys(("bird", router)):

@@ -18,11 +18,11 @@ import msgspec
 
 from flock.core.errors import FieldError
 from flock.lab.errors import LabError
+from flock.lab.names import lab_name
 from flock.lab.speaker import Kind
 from flock.lab.topology import Plan
 
 DEFAULT_ROOT = Path("/run/flock-lab")
-DEFAULT_NAME = "lab"
 VERSION = 1
 LONGEST_SOCKET = 107  # a unix socket's address has room for this many bytes
 
@@ -48,6 +48,11 @@ class Home:
         self.pods = path / "pods"
         self._record = path / "lab.json"
 
+    @classmethod
+    def named(cls, name: str) -> "Home":
+        """Of a lab for which no directory was named.  FieldError if that is no name."""
+        return cls(DEFAULT_ROOT / lab_name(name))
+
     def of(self, element: str) -> Path:
         return self.path / element
 
@@ -67,25 +72,33 @@ class Home:
 
     def record(self) -> Record:
         try:
-            return msgspec.json.decode(self._record.read_bytes(), type=Record)
+            record = msgspec.json.decode(self._record.read_bytes(), type=Record)
+            lab_name(record.name, field="name")
+            return record
         except FileNotFoundError:
             raise LabError(f"no lab in {self.path}", details="`flockctl lab up` makes one") from None
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, FieldError) as error:
             raise LabError(f"{self._record} is not a lab's: {error}") from None
 
     def exists(self) -> bool:
         return self._record.exists()
 
     def remove(self) -> None:
-        """Everything in it, the claim last, so that an interrupted removal can be repeated."""
+        """Everything in it, the claim last, so that an interrupted removal can be repeated.  What nobody claimed is not
+        a lab's: LabError, unless there is nothing in it."""
         if not self.path.is_dir():
             return
-        for child in self.path.iterdir():
-            if child.is_dir():
-                shutil.rmtree(child)
-            elif child != self._record:
-                child.unlink()
-        self._record.unlink(missing_ok=True)
+        if self.exists():
+            for child in self.path.iterdir():
+                if child.is_dir() and not child.is_symlink():
+                    shutil.rmtree(child)
+                elif child != self._record:
+                    child.unlink()
+            self._record.unlink()
+        for unfinished in self.path.glob(_temporary(self._record.name, "*")):
+            unfinished.unlink()
+        if any(self.path.iterdir()):
+            raise LabError(f"{self.path} has no {self._record.name}: no lab made it, and it stays as it is")
         self.path.rmdir()
         if self.path.parent == DEFAULT_ROOT and not any(DEFAULT_ROOT.iterdir()):
             DEFAULT_ROOT.rmdir()
@@ -93,11 +106,15 @@ class Home:
 
 def write(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Replace a file.  The temporary name has no ending that a watcher of manifests takes for an object."""
-    temporary = path.with_name(f".{path.name}.{threading.get_native_id()}.tmp")
+    temporary = path.with_name(_temporary(path.name, threading.get_native_id()))
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with open(descriptor, "wb") as file:
         file.write(content)
     temporary.replace(path)
+
+
+def _temporary(name: str, of: int | str) -> str:
+    return f".{name}.{of}.tmp"
 
 
 def write_object(directory: Path, name: str, value: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from flock.core.errors import FlockError
 from flock.edge.kernel.netns import inside, open_netns, own_netns
 from flock.lab.errors import LabError
+from flock.lab.names import lab_name
 from flock.lab.topology import SWITCH, Element, Plan, Port
 
 NETNS_DIR = Path("/run/netns")
@@ -39,6 +40,8 @@ SWITCH_SYSCTLS = {"ipv6/conf/all/disable_ipv6": 1, "ipv6/conf/default/disable_ip
 
 
 def netns(lab: str, element: str) -> str:
+    """FieldError if the lab's is no name: this is also how all of its namespaces are found."""
+    lab_name(lab)
     return f"flocklab.{lab}.{element}"
 
 
