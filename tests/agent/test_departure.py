@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from flock.agent.departure import MARK, Departure
+from flock.agent.departure import Departure
 from flock.core.kinds import NODES
 from flock.core.model import Metadata, Node, NodeCondition, NodeStatus
 from flock.edge import inotify
+from flock.edge.bird.room import GOING_DOWN
 from flock.edge.cache import Cache
 from flock.edge.hostunits import SIGN, HostUnits
 
@@ -38,7 +39,7 @@ class Host:
 
     @property
     def marked(self) -> bool:
-        return (self.room / MARK).exists()
+        return (self.room / GOING_DOWN).exists()
 
     def hear(self) -> None:
         self.heard += 1
@@ -107,7 +108,7 @@ def test_a_host_that_never_showed_the_sign_never_goes_down(host: Host) -> None:
 
 def test_what_an_earlier_life_told_goes_when_this_one_knows_better(host: Host) -> None:
     host.room.mkdir()
-    (host.room / MARK).touch()
+    (host.room / GOING_DOWN).touch()
 
     async def story(departure: Departure) -> None:
         assert not host.marked

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 import flock
-from flock.agent import departure
 from flock.agent.flags import parse as parse_agent
 from flock.cli.installer import parse as parse_installer
 from flock.core.kinds import ALL, CLUSTER_PODS, ENDPOINT_SLICES, SERVICES, Extent
@@ -297,7 +296,7 @@ def test_bird_ends_for_good_only_on_a_node_that_goes_down(tmp_path: Path) -> Non
         return done.stdout
 
     assert asked() == f"-s {tmp_path}/bird.ctl graceful restart\n"
-    (tmp_path / departure.MARK).touch()
+    (tmp_path / room.GOING_DOWN).touch()
     assert asked() == ""
 
 

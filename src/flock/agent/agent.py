@@ -29,7 +29,7 @@ from flock.agent.verbs import Verbs
 from flock.core.errors import FieldError, TryAgain
 from flock.core.happenings import NodeReady, Started
 from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
-from flock.edge import runlock
+from flock.edge import rundir
 from flock.edge.cache import Cache
 from flock.edge.deferred_dels import DeferredDels
 from flock.edge.feeder import Feeder
@@ -70,7 +70,7 @@ class Agent:
         self._serving = Serving(self._readiness, ServingFile(settings.run_dir))
         self._deferred = DeferredDels(settings.run_dir)
         self._desk = Desk(self._readiness)
-        self._socket = settings.run_dir / "flock.sock"
+        self._socket = settings.run_dir / rundir.SOCKET
         self._rpc = RpcServer(self._socket, answer=self._desk.answer, on_call=self._count)
         self._readiness.degraded_by(self._parts.complaints, self._parts.configured.complaints)
         self._readiness.degraded_by(lambda: supervisor.problems)
@@ -104,7 +104,7 @@ class Agent:
         while True:
             try:
                 run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-                return runlock.take(run_dir)
+                return rundir.take(run_dir)
             except BlockingIOError:
                 if not told:
                     log.warning("waiting for another agent to leave run_dir=%s", run_dir)

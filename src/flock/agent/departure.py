@@ -13,12 +13,12 @@ from pathlib import Path
 from flock.agent.reconciling import Reconciler
 from flock.core.kinds import NODES
 from flock.edge import inotify
+from flock.edge.bird import room
 from flock.edge.cache import Cache
 from flock.edge.hostunits import HostUnits
 
 log = logging.getLogger("agent")
 
-MARK = "going-down"  # in BIRD's directory; deploy/bird.yaml looks for it before BIRD ends
 UNWATCHED = 1.0  # where the kernel gives no notice: half of what a shutdown takes until the network goes
 LOOK_AGAIN = 30.0  # the directory of units may be replaced, which ends its notices
 
@@ -28,7 +28,7 @@ class Departure(Reconciler):
         super().__init__(log, "could not tell BIRD")  # then routers keep the routes for a while, no more than that
         self._cache = cache
         self._units = units
-        self._mark = bird_room / MARK
+        self._mark = bird_room / room.GOING_DOWN
         self._notices = inotify.Notices(self.trigger)
         self._marked: bool | None = None
 

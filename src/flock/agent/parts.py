@@ -31,6 +31,7 @@ from flock.core.ipam import Ipam
 from flock.core.kinds import ENDPOINT_SLICES, NAMESPACES, NODE_CONFIGS, NODES, PODS, SERVICES, TEMPLATES
 from flock.core.model import Allocation
 from flock.core.nodeconfig import set_aside
+from flock.edge import halfdone
 from flock.edge.bird import room
 from flock.edge.cache import Cache
 from flock.edge.cnipaths import CniPaths
@@ -48,7 +49,10 @@ class Parts:
         self.happened = Happened()
         self.cni_paths = CniPaths(settings.state_dir)
         self.store = Store(
-            settings.state_dir, node=settings.node, cooldown=settings.cooldown, half_done=settings.run_dir / "pending"
+            settings.state_dir,
+            node=settings.node,
+            cooldown=settings.cooldown,
+            half_done=settings.run_dir / halfdone.FOLDER,
         )
         self.folding = Folding(self.store)
         self.ipam = Ipam(rng=random.SystemRandom(), cooldown=settings.cooldown)

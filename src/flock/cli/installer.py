@@ -117,8 +117,8 @@ def parse(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ
     flag("--networkmanager-dir", "/etc/NetworkManager/conf.d", "for NetworkManager: which links are not its own")
     flag("--rt-protos-dir", "/etc/iproute2/rt_protos.d", "for `ip`: names of flock's route protocols")
     flag("--systemd-dir", "/etc/systemd/system", "for systemd, with --systemd: units of the agent and of BIRD")
-    flag("--run-dir", "/run/flock", "the agent's; with --uninstall it is emptied")
-    flag("--bird-dir", "/etc/flock/bird", "where bird.conf is; with --uninstall it is removed")
+    flag("--run-dir", "/run/flock", "the agent's; with --uninstall all of flock's in it is removed")
+    flag("--bird-dir", "/etc/flock/bird", "where bird.conf is; with --uninstall flock's is removed")
     parser.add_argument("--uninstall", action="store_true", help="remove all of flock, from a host without its pods")
     parser.add_argument(
         "--systemd",

@@ -5,13 +5,12 @@ A host with pods of flock, or with an agent, is left exactly as it is, and the r
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from flock.core.errors import FlockError
-from flock.edge import runlock
+from flock.edge import deferred_dels, halfdone, rpc, rundir, servingfile
 from flock.edge.bird import conffile, room
 from flock.edge.conflist import NAME, remove_conflist
 from flock.edge.kernel import leftovers
@@ -27,12 +26,13 @@ def uninstall(*, conf_dir: Path, run_dir: Path, bird_dir: Path) -> Iterator[str]
     The configuration goes first: from then on the runtime gives pods to another plugin, or waits for one."""
     with _without_agent(run_dir), Netlink() as netlink:
         _refuse_if_needed(netlink)
+        ours = _has_bird(run_dir=run_dir, bird_dir=bird_dir)
         if remove_conflist(conf_dir):
             yield f"removed {conf_dir / NAME}"
-        yield from _end_bird(netlink, run_dir=run_dir, bird_dir=bird_dir)
+        yield from _end_bird(netlink, run_dir=run_dir, bird_dir=bird_dir, ours=ours)
         for table in remove_tables():
             yield f"removed table {table}"
-        yield from _empty(run_dir)
+        yield from _take_away(run_dir, bird=ours)
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def _without_agent(run_dir: Path) -> Iterator[None]:
         yield
         return
     try:
-        lock = runlock.take(run_dir)
+        lock = rundir.take(run_dir)
     except BlockingIOError:
         raise FlockError("flock-agent runs on this host: end it first; nothing was removed") from None
     try:
@@ -58,13 +58,24 @@ def _refuse_if_needed(netlink: Netlink) -> None:
         raise FlockError(f"{len(pods)} pods of flock are on this host; nothing was removed: {named}")
 
 
-def _end_bird(netlink: Netlink, *, run_dir: Path, bird_dir: Path) -> Iterator[str]:
+def _has_bird(*, run_dir: Path, bird_dir: Path) -> bool:
+    """Other directories have a BIRD too, of the distribution or of an administrator."""
+    return conffile.is_ours(bird_dir) or _aside(bird_dir).exists() or any(rpc.own(run_dir))
+
+
+def _aside(bird_dir: Path) -> Path:
+    return bird_dir / f".{conffile.FILE}.removed"
+
+
+def _end_bird(netlink: Netlink, *, run_dir: Path, bird_dir: Path, ours: bool) -> Iterator[str]:
     """Without its file BIRD does not start again.  Put aside, it says until the end that BIRD's routes are flock's."""
-    conf, aside = bird_dir / conffile.FILE, bird_dir / f".{conffile.FILE}.removed"
-    if conf.exists():
+    conf, aside = bird_dir / conffile.FILE, _aside(bird_dir)
+    if conffile.is_ours(bird_dir):
         conf.replace(aside)
+    elif conf.exists():
+        yield f"left alone {conf}: flock did not write it"
     served = aside.exists()
-    if room.end(run_dir):
+    if ours and room.end(run_dir):
         yield "ended BIRD: routers were told"
     elif served:
         yield "BIRD had ended before: routers may keep this node's prefixes as long as their graceful restart lasts"
@@ -76,15 +87,22 @@ def _end_bird(netlink: Netlink, *, run_dir: Path, bird_dir: Path) -> Iterator[st
         yield f"removed {conf}"
 
 
-def _empty(run_dir: Path) -> Iterator[str]:
-    """The directory itself may be a mount here, and stays then."""
+def made_in(run_dir: Path, *, bird: bool) -> list[Path]:
+    """All that flock may have made in a run directory, what is in a directory before that one; `bird`: BIRD's as well.
+    The agent's socket is last: as long as it is there, a next run knows BIRD to be flock's."""
+    makers = (*([room.own] if bird else []), halfdone.own, deferred_dels.own, servingfile.own, rpc.own)
+    return [path for own in makers for path in own(run_dir)]
+
+
+def _take_away(run_dir: Path, *, bird: bool) -> Iterator[str]:
+    """The directory itself goes with the last of it, unless it is a mount."""
+    for path in made_in(run_dir, bird=bird):
+        rundir.remove(path)
     if not run_dir.is_dir():
         return
-    for entry in run_dir.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+    if left := sorted(path.name for path in run_dir.iterdir()):
+        yield f"left alone {run_dir}: not flock's are {', '.join(left[:SHOWN])}{' …' * (len(left) > SHOWN)}"
+        return
     try:
         run_dir.rmdir()
         yield f"removed {run_dir}"

@@ -7,11 +7,20 @@ none comes too late, and ADD takes back what is no longer meant.
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from flock.core.errors import StoreFailure
 
 FOLDER = "deferred"
+
+
+def own(run_dir: Path) -> Iterator[Path]:
+    """All notes, and their directory."""
+    directory = run_dir / FOLDER
+    if directory.is_dir() and not directory.is_symlink():
+        yield from (path for path in directory.iterdir() if ":" in path.name)
+        yield directory
 
 
 class DeferredDels:

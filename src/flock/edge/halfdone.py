@@ -9,6 +9,8 @@ import contextlib
 import errno
 import ipaddress
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,9 +19,19 @@ from flock.core.errors import StoreFailure
 from flock.core.model import Allocation
 from flock.core.naming import fnv1a64
 
+FOLDER = "pending"  # in the run directory
 NEW = ".new"
 
+_NOTE = re.compile(rf"[0-9a-f]{{16}}({re.escape(NEW)})?")
 _decoder = msgspec.json.Decoder(Allocation)
+
+
+def own(run_dir: Path) -> Iterator[Path]:
+    """All notes, and their directory."""
+    directory = run_dir / FOLDER
+    if directory.is_dir() and not directory.is_symlink():
+        yield from (path for path in directory.iterdir() if _NOTE.fullmatch(path.name))
+        yield directory
 
 
 class HalfDone:

@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ import msgspec
 
 from flock.core.cni import Request, render_error, version_of
 from flock.core.errors import Code, FlockError
+from flock.edge import rundir
 from flock.edge.callers import AT_ONCE, Callers
 
 log = logging.getLogger("rpc")
@@ -46,6 +47,11 @@ _decoder = msgspec.json.Decoder(Request)
 _encoder = msgspec.json.Encoder()
 
 
+def own(run_dir: Path) -> Iterator[Path]:
+    """The socket, which stays when an agent ends: an agent was here."""
+    return rundir.own_socket(run_dir, rundir.SOCKET)
+
+
 class RpcServer:
     """`answer` takes every request.  `on_call(op, code, seconds)` runs after each call."""
 
@@ -61,7 +67,7 @@ class RpcServer:
     async def start(self) -> None:
         """Listen, replacing the socket of an earlier life.  It is 0600 before anybody can connect.  OSError leaves
         nothing open: this may be called again."""
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        temporary = self._path.with_name(rundir.placing_name(self._path.name, os.getpid()))
         temporary.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         try:

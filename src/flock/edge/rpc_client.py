@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from flock.edge.rundir import SOCKET
+
 TIMEOUT = 30.0  # a check of a thousand pods enters a thousand namespaces
 
 
@@ -45,7 +47,7 @@ class Line:
 @contextlib.contextmanager
 def holding(run_dir: Path, op: str, *parameters: str, timeout: float = TIMEOUT) -> Iterator[Line]:
     """Stay on the line while this lasts."""
-    path = run_dir / "flock.sock"
+    path = run_dir / SOCKET
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.settimeout(timeout)

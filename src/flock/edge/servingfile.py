@@ -8,11 +8,19 @@ cannot be written, STATUS is impatient as if there never was an agent, and nothi
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 FILE = "serving"
 BEAT = 5.0
 RESTART = 60.0  # seconds; as in cni/restart.h
+
+
+def own(run_dir: Path) -> Iterator[Path]:
+    """Nothing is ever written into it."""
+    path = run_dir / FILE
+    if path.is_file() and not path.is_symlink() and not path.stat().st_size:
+        yield path
 
 
 class ServingFile:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flock.edge.rundir import SOCKET
 from flock.lab.errors import LabError
 from flock.lab.nodes import Node
 
@@ -30,7 +31,7 @@ class CniError(LabError):
 def run(node: Node, verb: str, *, container: str, netns: Path, args: str, more: Mapping[str, Any] | None = None) -> str:
     """What the plugin prints for this sandbox; `more` is added to its configuration."""
     config = {"cniVersion": "1.0.0", "name": "flock", "type": "flock", "wait": WAIT_SECONDS}
-    config |= {"socket": str(node.run_dir / "flock.sock"), **(more or {})}
+    config |= {"socket": str(node.run_dir / SOCKET), **(more or {})}
     environment = {
         "CNI_COMMAND": verb,
         "CNI_CONTAINERID": container,

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from flock.core.errors import FieldError
+from flock.edge.rundir import SOCKET
 from flock.lab.errors import LabError
 from flock.lab.names import lab_name
 from flock.lab.speaker import Kind
@@ -58,7 +59,7 @@ class Home:
 
     def create(self, record: Record) -> None:
         """Claim the directory, which has to be new or empty."""
-        longest = max(len(str(self.of(e.name) / "run" / "flock.sock")) for e in record.plan.elements)
+        longest = max(len(str(self.of(e.name) / "run" / SOCKET)) for e in record.plan.elements)
         if longest > LONGEST_SOCKET:
             raise FieldError("--dir", f"{self.path} is too long: sockets in it would have {longest} characters")
         self.path.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ metric 32 keeps what BIRD installs below the agent's own routes, which have a lo
 Entries are sorted wherever their order means nothing, so reordering a NodeConfig does not reload BIRD.
 """
 
-from flock.core.birdconf.document import bootstrap_bird_conf, render_bird_conf
+from flock.core.birdconf.document import MARK, bootstrap_bird_conf, render_bird_conf
 from flock.core.birdconf.sessions import protocol_name
 
-__all__ = ["bootstrap_bird_conf", "protocol_name", "render_bird_conf"]
+__all__ = ["MARK", "bootstrap_bird_conf", "protocol_name", "render_bird_conf"]

@@ -10,6 +10,7 @@ from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD, SERVICE_TABLE, fnv1a32
 from flock.core.nodeconfig import Family, NodeConfig, PasswordSource
 from flock.core.reserved import reserved
 
+MARK = "# flock wrote this from NodeConfig"  # how every bird.conf of flock's begins
 FAMILIES: tuple[Family, ...] = ("ipv6", "ipv4")
 
 
@@ -43,7 +44,7 @@ def _joined(parts: Iterable[Lines]) -> str:
 
 def _header(name: str, *, router_id: IPv4Address) -> Lines:
     return [
-        f"# flock wrote this from NodeConfig {name} and will write it again: change the NodeConfig instead.",
+        f"{MARK} {name} and will write it again: change the NodeConfig instead.",
         "log stderr { info, remote, warning, error, auth, fatal, bug };",
         "timeformat protocol iso long ms;",
         "debug protocols { states };  # for the agent; not in the log",

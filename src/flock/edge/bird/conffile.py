@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from flock.core.birdconf import MARK
 from flock.core.errors import FlockError
 from flock.edge.bird.control import BirdError
 from flock.edge.placing import place
@@ -19,6 +20,11 @@ def read(directory: Path) -> str | None:
         return None
     except OSError as error:
         raise FlockError(f"cannot read {directory / FILE}: {error.strerror}") from None
+
+
+def is_ours(directory: Path) -> bool:
+    """Whether flock wrote the file that is there.  FlockError if it cannot be read."""
+    return (read(directory) or "").startswith(MARK)
 
 
 def write(directory: Path, text: str, *, check: bool) -> None:

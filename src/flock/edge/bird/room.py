@@ -9,13 +9,26 @@ is there.
 import asyncio
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+from flock.edge import rundir
 from flock.edge.bird.control import BirdControl, BirdError
 
 SOCKET = "bird.ctl"
 ROOM = "bird"
+GOING_DOWN = "going-down"  # there while the node is; deploy/bird.yaml looks for it before BIRD ends
 PATIENCE = 20.0  # BIRD closes its sessions in well under a second; a router that does not answer takes it longer
+
+
+def own(run_dir: Path) -> Iterator[Path]:
+    """What a BIRD of flock's and the agent make there.  Who asks knows BIRD to be flock's: others call theirs so."""
+    yield from rundir.own_socket(run_dir, SOCKET)
+    room = run_dir / ROOM
+    if room.is_dir() and not room.is_symlink():
+        yield from rundir.own_socket(room, SOCKET)
+        yield room / GOING_DOWN
+        yield room
 
 
 def prepare(run_dir: Path) -> None:
@@ -28,7 +41,7 @@ def follow(run_dir: Path) -> None:
     name, target = run_dir / SOCKET, Path(ROOM, SOCKET)
     if not (run_dir / target).is_socket():
         return
-    link = run_dir / f".{SOCKET}.{os.getpid()}"
+    link = run_dir / rundir.placing_name(SOCKET, os.getpid())
     with contextlib.suppress(OSError):  # the next attempt tries again
         link.unlink(missing_ok=True)
         link.symlink_to(target)
