@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -30,6 +31,7 @@ MANIFESTS = (
     "monitoring/dashboard.json",
 )
 SUMS = "SHA256SUMS"
+RELEASED = re.compile(rf"flock[-_].*|{SUMS}")
 
 
 def release(dist: Path, *, image: bool) -> None:
@@ -40,7 +42,7 @@ def release(dist: Path, *, image: bool) -> None:
     os.environ["SOURCE_DATE_EPOCH"] = str(epoch)
     os.umask(0o022)  # modes of files are part of what is packed
     dist.mkdir(parents=True, exist_ok=True)
-    for old in dist.iterdir():
+    for old in _earlier(dist):
         old.unlink()
     with tempfile.TemporaryDirectory() as work:
         tree = Path(work) / "tree"
@@ -59,6 +61,14 @@ def release(dist: Path, *, image: bool) -> None:
     bom.write(dist / f"flock-{version()}.cdx.json", epoch=epoch, image=archive_of_image)
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(dist.iterdir()))
     (dist / SUMS).write_text(sums)
+
+
+def _earlier(dist: Path) -> list[Path]:
+    """Files of an earlier release, which this one replaces.  RuntimeError if anything else is there."""
+    there = sorted(dist.iterdir())
+    if others := [path.name for path in there if not (RELEASED.fullmatch(path.name) and path.is_file())]:
+        raise RuntimeError(f"{dist} has more in it than a release, which replaces all of it: {', '.join(others[:5])}")
+    return there
 
 
 def _python(tree: Path, dist: Path, *, epoch: int) -> None:

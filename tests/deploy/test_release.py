@@ -126,3 +126,13 @@ def test_what_pyproject_asks_for_is_locked_with_hashes_and_without_an_index(name
     locked = {entry.split()[0].lower().replace("_", "-") for entry in entries}
     assert {wanted.lower().replace("_", "-") for wanted in lock.wanted()[name]} <= locked, "run scripts/lock.py"
     assert "://" not in text and "index" not in text
+
+
+def test_a_directory_with_more_in_it_than_an_earlier_release_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "flock-1.0.tgz").touch()
+    with pytest.raises(RuntimeError, match=r"has more in it than a release, which replaces all of it: thesis\.txt"):
+        release._earlier(tmp_path)
+    (tmp_path / "thesis.txt").unlink()
+    (tmp_path / "SHA256SUMS").touch()
+    assert [path.name for path in release._earlier(tmp_path)] == ["SHA256SUMS", "flock-1.0.tgz"]
