@@ -16,6 +16,8 @@ from flock.edge.kubectl import Kubectl, KubectlRefused
 from flock.view import cluster as module
 from flock.view import turns
 from flock.view.cluster import AgentPod, ClusterSource
+from flock.view.following import Following
+from flock.view.picture import Picture
 from flock.view.source import CannotTell
 from harness import BIN, eventually
 from looping import looped
@@ -220,6 +222,36 @@ def test_no_process_is_left_however_it_ends(stand: Stand, by: signal.Signals) ->
         _, error = view.communicate(timeout=20)
     assert error == "" and view.returncode == (-by if by == signal.SIGKILL else 0)
     eventually(lambda: not stand.forwards(), what="no forward any more")
+
+
+@looped
+async def test_told_to_end_while_it_lets_go_of_a_node_it_ends(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    following, letting_go, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow_to_go(_: Following) -> None:
+        try:
+            following.set()
+            await asyncio.Event().wait()
+        finally:
+            letting_go.set()
+            await gone.wait()
+
+    monkeypatch.setattr(Following, "run", slow_to_go)
+    stand.has(["n1"])
+    source = stand.source()
+    async with await agent(stand):
+        viewing = asyncio.create_task(source.run(Picture(origin="cluster", name="here", live=True)))
+        await following.wait()
+        os.kill(stand.forwards()[0], signal.SIGTERM)
+        await letting_go.wait()
+        viewing.cancel()
+        await asyncio.sleep(0)
+        gone.set()
+        await asyncio.wait({viewing}, timeout=10)
+        ended = viewing.cancelled()
+        viewing.cancel()  # whatever came of it, for the next test
+        assert ended
+        assert stand.forwards() == []
 
 
 def test_where_an_agent_serves_its_pages_is_read_from_its_pod() -> None:

@@ -5,7 +5,6 @@ SIGTERM ends it and touches no pod.
 """
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -32,6 +31,7 @@ from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
 from flock.edge import rundir
 from flock.edge.cache import Cache
 from flock.edge.deferred_dels import DeferredDels
+from flock.edge.ending import end
 from flock.edge.feeder import Feeder
 from flock.edge.nft import observe
 from flock.edge.rpc import RpcServer
@@ -87,9 +87,7 @@ class Agent:
         await self._rpc.stop(LAST_CALLS)
         await self._parts.announcer.leave()
         await self._parts.services.leave()
-        start.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await start  # an unexpected end of it is an error to show
+        await end(start, stopping)  # an unexpected end of the start is an error to show
         await self._supervisor.close()
         await self._feeder.close()
         await self._parts.store.close()

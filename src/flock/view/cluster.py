@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from flock.core.errors import FlockError
+from flock.edge.ending import end
 from flock.edge.kubectl import AGENT, AGENTS, KubectlRefused
 from flock.view.following import Following
 from flock.view.kubectl import Forward, Kubectl
@@ -196,8 +197,6 @@ class ClusterSource:
                 if self._clock() - answered > GIVE_UP or other is None or other.metadata.name != pod.metadata.name:
                     break
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end(task)
         if forward.ended:
             raise FlockError(f"kubectl port-forward ended: {forward.words or 'without a word'}")

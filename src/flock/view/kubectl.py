@@ -13,6 +13,7 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from flock.edge.ending import end
 from flock.edge.kubectl import PATIENCE, KubectlRefused, called
 
 FORWARD_PATIENCE = 10.0  # until a port is forwarded
@@ -64,7 +65,7 @@ class Kubectl:
             try:
                 yield forward
             finally:
-                hearing.cancel()
+                await end(hearing)
 
     @contextlib.asynccontextmanager
     async def _running(self, *arguments: str, errors: int) -> AsyncIterator[asyncio.subprocess.Process]:

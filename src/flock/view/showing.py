@@ -1,10 +1,10 @@
 """`flockctl view` at work: a source fills the picture, the server shows it, until Ctrl-C."""
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Callable
 
+from flock.edge.ending import end
 from flock.view.picture import Picture
 from flock.view.server import Server
 from flock.view.source import Source
@@ -27,11 +27,10 @@ async def show(source: Source, *, port: int = 0, ready: Callable[[str], None]) -
         if not stop.is_set():
             gathering.result()  # it failed: say why
     finally:
-        gathering.cancel()
-        stopping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await gathering
-        await server.close()
+        try:
+            await end(gathering, stopping)
+        finally:
+            await server.close()
 
 
 async def _gather(source: Source, picture: Picture) -> None:

@@ -65,7 +65,8 @@ class Nft:
             with contextlib.suppress(ProcessLookupError):
                 resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
             try:
-                _, said = await asyncio.wait_for(process.communicate(script.encode()), PATIENCE)
+                async with asyncio.timeout(PATIENCE):
+                    _, said = await process.communicate(script.encode())
             except BaseException as error:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
