@@ -1,5 +1,7 @@
 """Numbers in Prometheus' text format."""
 
+import pytest
+
 from flock.core.prometheus import BUCKETS, Histogram, Metric
 
 
@@ -15,6 +17,25 @@ def test_a_number_without_labels_is_one_line_below_its_explanation() -> None:
 def test_labels_are_quoted_whatever_is_in_them() -> None:
     told = Metric("flock_x", "counter", "…", lambda: [({"peer": 'a"b\\c\nd'}, 2), ({"peer": "e", "as": "1"}, 0.5)])
     assert [*told.lines()][2:] == [r'flock_x{peer="a\"b\\c\nd"} 2', 'flock_x{peer="e",as="1"} 0.5']
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (1234567, "1234567"),
+        (10**15 + 1, "1000000000000001"),
+        (1234567.0, "1234567"),
+        (0.1, "0.1"),
+        (1763431807.123456, "1763431807.123456"),
+        (1e-7, "1e-07"),
+        (2**64, "18446744073709551616"),
+        (float("inf"), "+Inf"),
+        (float("-inf"), "-Inf"),
+        (float("nan"), "NaN"),
+    ],
+)
+def test_a_number_is_told_to_its_last_digit(number: float, told: str) -> None:
+    assert [*Metric("flock_x", "counter", "…", lambda: number).lines()][-1] == f"flock_x {told}"
 
 
 def test_a_number_is_that_of_the_moment() -> None:

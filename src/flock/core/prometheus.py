@@ -1,6 +1,7 @@
 """Prometheus' text format: numbers that others keep, read when somebody asks, and a histogram of durations."""
 
 import bisect
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
@@ -22,7 +23,7 @@ class Metric(NamedTuple):
         yield from head(self.name, self.kind, self.text)
         value = self.read()
         for labels, number in [({}, value)] if isinstance(value, int | float) else value:
-            yield f"{self.name}{_braces(labels)} {number:g}"
+            yield f"{self.name}{_braces(labels)} {_number(number)}"
 
 
 class Histogram:
@@ -52,6 +53,13 @@ class Histogram:
 
 def head(name: str, kind: str, text: str) -> tuple[str, str]:
     return f"# HELP {name} {text}", f"# TYPE {name} {kind}"
+
+
+def _number(number: float) -> str:
+    """To the last digit: a counter that is rounded stands still, and then jumps."""
+    if math.isfinite(number):
+        return str(int(number)) if number == int(number) else repr(number)
+    return "NaN" if math.isnan(number) else "+Inf" if number > 0 else "-Inf"
 
 
 def _braces(labels: dict[str, str]) -> str:
