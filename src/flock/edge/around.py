@@ -31,6 +31,7 @@ from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
 from flock.edge.nft.foreign import obstacles
+from flock.edge.unixsocket import connect
 
 SYSCTL_DIRS = ("etc/sysctl.d", "run/sysctl.d", "usr/lib/sysctl.d")
 SYSTEMD = "run/systemd/system"  # there if it is what boots this host
@@ -157,9 +158,7 @@ def other_birds(run_dir: Path, *, proc: Path = Path("/proc")) -> Iterator[str]:
 
 def _server(path: Path) -> int:
     """The process behind a unix socket; 0 if there is none to be seen."""
-    with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
-        asking.settimeout(PATIENCE)
-        asking.connect(str(path))
+    with suppress(OSError), connect(path, within=PATIENCE) as asking:
         pid: int = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         return pid
     return 0

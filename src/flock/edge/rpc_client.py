@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from flock.edge.rundir import SOCKET
+from flock.edge.unixsocket import connect
 
 TIMEOUT = 30.0  # a check of a thousand pods enters a thousand namespaces
 
@@ -48,18 +49,22 @@ class Line:
 def holding(run_dir: Path, op: str, *parameters: str, timeout: float = TIMEOUT) -> Iterator[Line]:
     """Stay on the line while this lasts."""
     path = run_dir / SOCKET
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    with contextlib.ExitStack() as until_the_end:
         try:
+            connection = until_the_end.enter_context(connect(path, within=timeout))
             connection.settimeout(timeout)
-            connection.connect(str(path))
-            connection.sendall(msgspec.json.encode({"op": op, "args": "\n".join(parameters)}) + b"\n")
+            with contextlib.suppress(ConnectionError):  # it may refuse and hang up before it has read all
+                connection.sendall(msgspec.json.encode({"op": op, "args": "\n".join(parameters)}) + b"\n")
             answer = b""
             while not answer.endswith(b"\n") and (chunk := connection.recv(1 << 20)):
                 answer += chunk
-            response = msgspec.json.decode(answer)
-        except (OSError, msgspec.DecodeError) as error:
+            if not answer:
+                raise ConnectionError("it hung up")
+            response = msgspec.json.decode(answer, type=dict[str, Any])
+        except (OSError, msgspec.MsgspecError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no answer"
-            raise AgentError(f"no answer from the agent at {path}: {reason}; is flock-agent running?") from None
+            asked = "" if isinstance(error, BlockingIOError) else "; is flock-agent running?"
+            raise AgentError(f"no answer from the agent at {path}: {reason}{asked}") from None
         if "error" in response:
             raise Refused(response["error"]["msg"])
         yield Line(response.get("result"), connection)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from flock.core.birdreplies import Reply
 from flock.core.errors import FlockError
+from flock.edge.unixsocket import connect_soon
 
 TIMEOUT = 10.0  # BIRD answers in milliseconds; while it reconfigures thousands of routes, in seconds
 
@@ -33,13 +34,18 @@ class BirdControl(asyncio.Protocol):
 
     @staticmethod
     async def connect(path: Path) -> "BirdControl":
-        loop = asyncio.get_running_loop()
+        loop, control = asyncio.get_running_loop(), None
         try:
             async with asyncio.timeout(TIMEOUT):
-                _, control = await loop.create_unix_connection(BirdControl, str(path))
+                connection = await connect_soon(path)
+                _, control = await loop.create_unix_connection(BirdControl, sock=connection)
                 control.greeting = await control._answer
                 return control
-        except (OSError, TimeoutError, ValueError) as error:
+        except BaseException as error:
+            if control is not None:
+                control.close()  # else a BIRD that says nothing would have one more caller with each attempt
+            if not isinstance(error, OSError | TimeoutError | ValueError):
+                raise
             raise BirdError(f"BIRD does not answer at {path}: {_reason(error)}") from None
 
     async def command(self, text: str) -> Reply:
