@@ -122,6 +122,7 @@ def _cluster(arguments: argparse.Namespace) -> tuple[str, list[str], Files]:
 def packed_by(commands: Mapping[str, Sequence[str]], *, stdin: Mapping[str, bytes] | None = None) -> Files:
     """The files of all nodes, each packed by its command; one that fails is a note."""
     from flock.cli.bundling import unpack
+    from flock.core.redacting import Redactor
 
     def one(node: str) -> Files:
         try:
@@ -134,7 +135,8 @@ def packed_by(commands: Mapping[str, Sequence[str]], *, stdin: Mapping[str, byte
             return {f"{node}/{name.removeprefix(f'{inner}/')}": content for name, content in files.items()}
         except (FlockError, OSError, subprocess.TimeoutExpired) as error:
             said = error.msg if isinstance(error, FlockError) else str(error)
-            return {f"{node}/notes.txt": f"nothing could be gathered: {said}\n".encode()}
+            note = Redactor().text(f"nothing could be gathered: {said}\n")
+            return {f"{node}/notes.txt": note.encode(errors="replace")}
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         return {name: content for files in threads.map(one, commands) for name, content in files.items()}

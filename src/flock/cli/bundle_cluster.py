@@ -51,7 +51,7 @@ class Evidence:
         notes: list[str] = []
         found = objects(Redactor(), self._listed(notes))
         if notes:
-            found["notes.txt"] = "".join(notes).encode()
+            found["notes.txt"] = Redactor().text("".join(notes)).encode(errors="replace")
         return {f"objects/{name}": content for name, content in found.items()}
 
     def _listed(self, notes: list[str]) -> Iterator[dict[str, Any]]:

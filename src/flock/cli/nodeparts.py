@@ -1,14 +1,11 @@
 """What a node can tell of itself for a bug report, part by part, without what is secret.
 
 A part that cannot be had says why in its place: a node about which there is something to report is seldom a whole one.
-Passwords are looked up where they are kept, only to be taken out wherever else they have come to.
+What is secret: `cli/knownsecrets.py`.
 """
 
-import base64
 import http.client
-import os
 import platform
-import re
 import shutil
 import subprocess
 import time
@@ -21,6 +18,7 @@ import msgspec
 import yaml
 
 import flock
+from flock.cli.knownsecrets import known_secrets
 from flock.core.redacting import Redactor
 from flock.core.telling import told_of
 from flock.edge.bird.asking import ask_bird
@@ -31,10 +29,7 @@ from flock.edge.rpc_client import AgentError, ask
 PATIENCE = 10.0  # seconds for each part
 SILENCE = 1.5  # seconds without an event: what is known has been told
 LONGEST = 4 << 20  # bytes of a part
-TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 BIRD_QUESTIONS = ("show status", "show protocols all", "show bfd sessions", "show route count", "show route")
-_PASSWORD_LINE = re.compile(r'password\s+"((?:[^"\\]|\\.)*)"')
-_SECRET_VARIABLE = re.compile(r"PASS|TOKEN|SECRET|KEY|CREDENTIAL")
 
 Parts = Mapping[str, bytes]
 
@@ -52,12 +47,12 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 def gathered(where: Where) -> tuple[str, Parts]:
     """The node's name, and its files by name."""
     status, manifests = _status(where), list(_manifests(where.manifests))
-    redactor = Redactor(known_secrets(where, [status, *manifests]))
+    redactor = Redactor(known_secrets(where.bird_dir, [status, *manifests]))
     makers: dict[str, Callable[[], object]] = {
         "status.json": lambda: status,
         "happenings.jsonl": lambda: list(_happenings(where.http)),
         "check.json": lambda: ask(where.run_dir, "check", timeout=PATIENCE),
-        "bird.conf": lambda: (where.bird_dir / "bird.conf").read_text(),
+        "bird.conf": lambda: (where.bird_dir / "bird.conf").read_text(errors="replace"),
         "bird.txt": lambda: ask_bird(where.run_dir / "bird.ctl", BIRD_QUESTIONS, patience=PATIENCE),
         "links.txt": links_text,
         "routes.txt": routes_text,
@@ -98,42 +93,6 @@ def objects(redactor: Redactor, given: Iterator[dict[str, Any]]) -> dict[str, by
         if (told := told_of(each)) is not None:
             found.setdefault(f"{told['kind'].lower()}s.json", []).append(told)
     return {name: encoded(redactor, rows) for name, rows in found.items()}
-
-
-def known_secrets(where: Where, documents: list[Any]) -> list[str]:
-    """Passwords and tokens of this node, as far as they can be read here: documents have them, or name their files."""
-    # a short value of a variable that is called like a secret is rather a word
-    found = [value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name) and len(value) > 5]
-    conf = ""
-    with suppress(OSError):
-        conf = (where.bird_dir / "bird.conf").read_text()
-    found += [match.replace('\\"', '"') for match in _PASSWORD_LINE.findall(conf)]
-    secrets = (each for each in documents if isinstance(each, dict) and each.get("kind") == "Secret")
-    found += [value for secret in secrets for value in _values(secret)]
-    for path in (TOKEN, *map(Path, _password_files(documents))):
-        with suppress(OSError, ValueError):
-            found.append(path.read_text())
-    return found
-
-
-def _values(secret: Mapping[str, Any]) -> Iterator[str]:
-    for value in (secret.get("stringData") or {}).values():
-        yield str(value)
-    for value in (secret.get("data") or {}).values():
-        with suppress(ValueError):
-            yield base64.b64decode(str(value)).decode()
-
-
-def _password_files(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if key == "passwordFile" and isinstance(inner, str):
-                yield inner
-            else:
-                yield from _password_files(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _password_files(inner)
 
 
 def _status(where: Where) -> dict[str, Any] | AgentError:
@@ -186,9 +145,12 @@ def _log(files: Sequence[Path]) -> str:
 
 
 def _tail(path: Path) -> str:
+    """Whole lines: of half a line nobody could tell whether it is a password."""
     with path.open("rb") as file:
-        if path.is_file():
-            file.seek(max(0, path.stat().st_size - LONGEST // 2))
+        skipped = max(0, path.stat().st_size - LONGEST // 2) if path.is_file() else 0
+        if skipped:
+            file.seek(skipped - 1)
+            file.readline()
         return file.read(LONGEST).decode(errors="replace")
 
 
