@@ -188,3 +188,19 @@ def test_no_password_is_printed_and_where_it_goes_is_said(tmp_path: Path) -> Non
     assert "Tr0ub4dor" not in done.stdout + done.stderr
     assert 'password "PASSWORD-OF-node1";' in done.stdout
     assert "PASSWORD-OF" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("daemon", "fields", "said"),
+    [
+        ("bird", {"address": "fe80::1%eth0", "localAddress": "fe80::2"}, "INTERFACE-TO-"),
+        ("frr", {"bfd": {"multiplier": 1}}, "2 packets"),
+        ("openbgpd", {"import": "all"}, "sent OpenBGPD's table"),
+    ],
+)
+def test_what_a_text_leaves_to_do_is_said(tmp_path: Path, daemon: str, fields: dict[str, Any], said: str) -> None:
+    peer = {**NODE["spec"]["bgp"]["peers"][0], "localAddress": "2001:db8::11", **fields}  # type: ignore[index]
+    node = {**NODE, "spec": {**NODE["spec"], "bgp": {"asn": 64601, "peers": [peer]}}}  # type: ignore[dict-item]
+    done = router_config(daemon, "--manifests", written(tmp_path, node))
+    assert done.returncode == 0, done.stderr
+    assert said in done.stderr

@@ -98,8 +98,14 @@ def _notes(daemon: str, speakers: Iterable[Speaker]) -> Iterable[str]:
         yield f"{len(speakers)} routers one after the other; --router PEER picks one"
     if any(n.password for n in sessions):
         yield "put the passwords where PASSWORD-OF-… stands"
+    if any(n.interface for n in sessions):
+        yield "put the router's own interfaces where INTERFACE-TO-… stands: a NodeConfig has the node's name of a link"
     if daemon in WITHOUT_BFD and any(n.bfd.enabled for n in sessions):
         yield f"{WITHOUT_BFD[daemon]} knows no BFD: it notices a dead node after holdTime"
+    if daemon == "frr" and any(n.bfd.enabled and n.bfd.multiplier < frr.LEAST_MULTIPLIER for n in sessions):
+        yield f"FRR's BFD misses {frr.LEAST_MULTIPLIER} packets at least: a multiplier of 1 is the node's alone"
+    if daemon == "openbgpd" and not all(n.only_default for n in sessions):
+        yield "who imports more than the default route is sent OpenBGPD's table: a default route only if one is in it"
     if daemon == "openbgpd" and any(openbgpd.carried(n) != n.families for n in sessions):
         yield "a session carries the family of its addresses here: the other one needs a peer entry of its own"
 

@@ -12,7 +12,7 @@ import msgspec
 
 from flock.core.nodeconfig import NodeConfig, PasswordSource, Peer
 from flock.core.nodeconfig.shape import BFD, NO_BFD
-from flock.core.routerconf.speaker import Neighbour, OspfLink, Speaker
+from flock.core.routerconf.speaker import Neighbour, OspfLink, Speaker, distinct
 from flock.lab.topology import CLIENT, Element, Plan, Port
 
 # Fast enough that a cut between router and client does not outlast the story a lab tells.
@@ -47,7 +47,7 @@ def plain_node(plan: Plan, config: NodeConfig, *, passwords: Passwords) -> Speak
         name=element.name,
         asn=config.bgp.asn if config.bgp else element.asn,
         router_id=str(config.router_id or element.router_id),
-        neighbours=tuple(_outward(plan, element, peer, passwords) for peer in _peers(config)),
+        neighbours=distinct(_outward(plan, element, peer, passwords) for peer in _peers(config)),
         ospf=tuple(_ospf_links(config, passwords)),
         connected=False,
         aggregates=tuple(str(a) for a in config.aggregates),
@@ -79,7 +79,7 @@ def _router(
         name=element.name,
         asn=element.asn,
         router_id=element.router_id,
-        neighbours=(*inward, *uplinks),
+        neighbours=distinct((*inward, *uplinks)),
         ospf=tuple(dict.fromkeys(_ospf(plan, element, configs, passwords))),
     )
 

@@ -1,7 +1,8 @@
 """The routers that NodeConfigs ask for: what each node says of its peer is what that peer is told of the node.
 
 Peers with one address are one router, and so are peers with one name and AS number: on cables of its own each node sees
-another address of it.  Passwords are not known here: a word stands where each goes.
+another address of it.  A link-local address says nothing of whose it is.  Passwords are not known here, nor what a
+router calls its interfaces: a word stands where each goes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,10 +12,11 @@ from flock.core.birdconf.document import derived_router_id
 from flock.core.errors import FieldError
 from flock.core.facts import Interface
 from flock.core.nodeconfig import NodeConfig, Peer
-from flock.core.routerconf.speaker import Accepted, Neighbour, Speaker
+from flock.core.routerconf.speaker import Accepted, Neighbour, Speaker, distinct, shortened
 
 _Sessions = list[tuple[NodeConfig, Peer]]
 Addresses = Mapping[str, Sequence[Interface]]  # node -> its own
+_LONGEST_WORD = 60  # with what stands before it, less than any daemon takes for a password
 
 
 def routers(configs: Iterable[NodeConfig], *, nodes: Addresses, together: Iterable[str] = ()) -> tuple[Speaker, ...]:
@@ -24,7 +26,8 @@ def routers(configs: Iterable[NodeConfig], *, nodes: Addresses, together: Iterab
     asked: list[tuple[set[str], _Sessions]] = []  # what a router is known by, and who asks for it
     for config in configs:
         for peer in config.bgp.peers if config.bgp else ():
-            called = {_bare(peer), peer.name} if chosen else {_bare(peer), f"{peer.name} AS{peer.asn}"}
+            known = {f"{peer.name} AS{peer.asn}", *([] if peer.zone else [_bare(peer)])}
+            called = {_bare(peer), peer.name} if chosen else known
             same = [entry for entry in asked if chosen or entry[0] & called]
             sessions = [session for entry in same for session in entry[1]]
             if not chosen or called & chosen:
@@ -41,22 +44,34 @@ def _router(sessions: _Sessions, nodes: Addresses) -> Speaker:
         if peer.asn != first.asn:
             field = f"NodeConfig {config.name}: spec.bgp.peers[{peer.name}].asn"
             raise FieldError(field, f"{peer.asn}, but {first.asn} in NodeConfig {sessions[0][0].name}")
+    neighbours = [_neighbour(config, peer, nodes.get(config.name, ()), sessions) for config, peer in sessions]
+    _check_ends(sessions, neighbours)
     fours = [peer.address for _, peer in sessions if isinstance(peer.address, IPv4Address)]
     return Speaker(
         name=first.name,
         asn=first.asn,
         router_id=str(fours[0] if fours else derived_router_id(first.name)),
-        neighbours=tuple(_neighbour(config, peer, nodes.get(config.name, ())) for config, peer in sessions),
+        neighbours=distinct(neighbours),
         connected=False,
     )
 
 
-def _neighbour(config: NodeConfig, peer: Peer, addresses: Sequence[Interface]) -> Neighbour:
+def _check_ends(sessions: _Sessions, neighbours: Iterable[Neighbour]) -> None:
+    """A router knows a session by where it comes from."""
+    ends: dict[tuple[str, str | None], str] = {}
+    for (config, peer), neighbour in zip(sessions, neighbours, strict=True):
+        field = f"NodeConfig {config.name}: spec.bgp.peers[{peer.name}].localAddress"
+        other = ends.setdefault((neighbour.address, neighbour.interface), field)
+        if other != field:
+            raise FieldError(field, f"{neighbour.address} is that of another session with this router, {other}")
+
+
+def _neighbour(config: NodeConfig, peer: Peer, addresses: Sequence[Interface], sessions: _Sessions) -> Neighbour:
     assert config.bgp is not None
     return Neighbour(
         name=config.name,
         address=_of_node(config, peer, addresses),
-        interface=peer.zone,
+        interface=f"INTERFACE-TO-{shortened(config.name, _LONGEST_WORD)}-{peer.zone}" if peer.zone else None,
         asn=config.bgp.asn,
         local_address=_bare(peer),
         families=peer.families,
@@ -64,11 +79,17 @@ def _neighbour(config: NodeConfig, peer: Peer, addresses: Sequence[Interface]) -
         bfd=peer.bfd,
         multihop=peer.multihop,
         ttl_security=peer.ttl_security,
-        password=f"PASSWORD-OF-{config.name}" if peer.password else None,
+        password=_password(config, peer, sessions) if peer.password else None,
         default_route=True,
         only_default=peer.import_ in ("default", "none"),
         accepted=_accepted(config),
     )
+
+
+def _password(config: NodeConfig, peer: Peer, sessions: _Sessions) -> str:
+    theirs = {other.password for node, other in sessions if node is config}
+    whose = f"{config.name}-{peer.name}" if len(theirs) > 1 else config.name
+    return f"PASSWORD-OF-{shortened(whose, _LONGEST_WORD)}"
 
 
 def _accepted(config: NodeConfig) -> Accepted:

@@ -70,13 +70,13 @@ def _bfd(links: Iterable[OspfLink]) -> str:
 
 
 def _bgp(speaker: Speaker, neighbour: Neighbour) -> str:
-    zone = f"%{neighbour.interface}" if neighbour.interface else ""
     reach = "direct;" if neighbour.multihop is None else f"multihop {neighbour.multihop};"
     bfd = f"  bfd {{ interval {neighbour.bfd.interval} ms; multiplier {neighbour.bfd.multiplier}; }};"
     lines = [
         f"protocol bgp {neighbour.session} {{",
         f"  local {neighbour.local_address} as {speaker.asn};",
-        f"  neighbor {neighbour.address}{zone} as {neighbour.asn};",
+        f"  neighbor {neighbour.address} as {neighbour.asn};",
+        *([f'  interface "{neighbour.interface}";'] if neighbour.interface else []),
         f"  {reach}",
         f"  hold time {neighbour.hold_time};",
         "  connect delay time 1; connect retry time 1; error wait time 1, 2; error forget time 10;",

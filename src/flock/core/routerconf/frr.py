@@ -8,6 +8,7 @@ from flock.core.nodeconfig.shape import BFD
 from flock.core.routerconf.speaker import MULTIPATH, Neighbour, OspfLink, Speaker
 
 DAEMONS = ("zebra", "bfdd", "bgpd", "ospfd", "ospf6d")
+LEAST_MULTIPLIER = 2  # that bfdd knows
 
 
 def render(speaker: Speaker) -> dict[str, str]:
@@ -28,9 +29,20 @@ def render(speaker: Speaker) -> dict[str, str]:
 def integrated(speaker: Speaker) -> str:
     """What a router is given through `vtysh`.  It may be in use: its name and its number stay, which FRR makes of an
     IPv4 address where nobody says another."""
+    _tell_apart(speaker.neighbours)
     number = f"`bgp router-id {speaker.router_id}` below `router bgp {speaker.asn}`"
     head = f"! {speaker.name}: written by flockctl\n! A router without an IPv4 address also needs {number}\n"
     return f"{head}frr defaults datacenter\n{_bfd(_profiles(speaker))}{_bgp(speaker, numbered=False)}"
+
+
+def _tell_apart(neighbours: Iterable[Neighbour]) -> None:
+    links: dict[str, list[str]] = {}
+    for n in neighbours:
+        links.setdefault(n.address, []).append(n.name)
+    for address, names in links.items():
+        if len(names) > 1:
+            text = f"FRR tells neighbours apart by address alone, and {address} is that of several links"
+            raise FlockError(f"{text}: {', '.join(names)}; give each another localAddress")
 
 
 def _profiles(speaker: Speaker) -> dict[str, BFD]:
@@ -43,7 +55,7 @@ def _bfd(profiles: dict[str, BFD]) -> str:
     for name, bfd in profiles.items():
         lines += [
             f" profile {name}",
-            f"  detect-multiplier {bfd.multiplier}",
+            f"  detect-multiplier {max(bfd.multiplier, LEAST_MULTIPLIER)}",
             f"  receive-interval {bfd.interval}",
             f"  transmit-interval {bfd.interval}",
             " !",

@@ -4,13 +4,19 @@
 translates them into its configuration.
 """
 
+from collections import Counter
+from collections.abc import Iterable
+
 import msgspec
 
+from flock.core.naming import fnv1a32
 from flock.core.nodeconfig import Family
 from flock.core.nodeconfig.shape import BFD, NO_BFD, OSPFInterface
 
 # What every router may spread one prefix over; more replicas than anyone starts in a lab.
 MULTIPATH = 8
+# Of a name inside of an identifier: BIRD's symbols end at 63, and FRR's at 64, with a word of ours behind them.
+_LONGEST = 40
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +47,31 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     default_route: bool = False  # announce the way out to it
     only_default: bool = False  # and nothing else
     accepted: Accepted | None = None  # None: whatever it announces
+    mark: str = ""  # what tells its session from others that would be called alike
 
     @property
     def session(self) -> str:
-        """A name that every daemon takes as an identifier, unique among the neighbours of a speaker."""
-        plain = "".join(c if c.isalnum() else "_" for c in self.name)
-        return f"{plain}_{'6' if ':' in self.address else '4'}"
+        """A name that every daemon takes as an identifier, unique among the neighbours of a speaker (`distinct`)."""
+        plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in shortened(self.name, _LONGEST))
+        begun = f"_{plain}" if plain[:1].isdecimal() else plain
+        return f"{begun}_{'6' if ':' in self.address else '4'}{self.mark}"
+
+
+def distinct(neighbours: Iterable[Neighbour]) -> tuple[Neighbour, ...]:
+    """The same, no two sessions of them called alike: nodes `a.b` and `a-b` may be, and two links to one node are.
+    What a session is called does not depend on the order."""
+    neighbours = tuple(neighbours)
+    alike = Counter(n.session for n in neighbours)
+    return tuple(msgspec.structs.replace(n, mark=f"_{_mark(n)}") if alike[n.session] > 1 else n for n in neighbours)
+
+
+def _mark(n: Neighbour) -> str:
+    return f"{fnv1a32(f'{n.name} {n.address} {n.interface} {n.local_address}'.encode()):08x}"
+
+
+def shortened(name: str, longest: int) -> str:
+    """Its beginning and a number made of the whole, where it is longer."""
+    return name if len(name) <= longest else f"{name[: longest - 9]}-{fnv1a32(name.encode()):08x}"
 
 
 class OspfLink(msgspec.Struct, frozen=True, kw_only=True):
