@@ -301,9 +301,8 @@ def _refused(host: Host) -> None:
 
 
 def check_traces(*, bare: set[str], now: set[str]) -> None:
-    """Failed unless all is as it was, but for the distribution's BIRD, which was disabled and stays so."""
-    gone = {trace for trace in bare - now if not trace.endswith(".target.wants/bird.service")}
-    told = (("left behind", now - bare), ("gone with it", gone))
+    """Failed unless all is as it was; the distribution's BIRD is enabled again, too."""
+    told = (("left behind", now - bare), ("gone with it", bare - now))
     if problems := [f"{what}: {', '.join(sorted(traces))}" for what, traces in told if traces]:
         raise Failed("; ".join(problems))
 

@@ -1,6 +1,7 @@
 """What installing, upgrading and removing the package does to a host: dpkg itself, on a copy of this machine's files.
 
-The package has its scripts and little else; services are files in /running, a container is its link.
+The package has its scripts and little else; services are files in /running, a container is its link.  Which of them
+start with the host is kept by Debian's own program.
 """
 
 import shutil
@@ -19,7 +20,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import deb  # noqa: E402
 
 SERVICES = ["flock-agent.service", "flock-bird.service"]
-LINKS = {f"/opt/cni/bin/{name}": f"../../../usr/lib/cni/{name}" for name in ("bandwidth", "flock", "portmap")}
+LINKS = {f"/opt/cni/bin/{name}": f"/usr/lib/cni/{name}" for name in ("bandwidth", "flock", "portmap")}
 # All that is written goes to memory, and away with the last process in there.  /run, where others come and go, is new.
 ENTER = """
 mount -t tmpfs tmpfs $1
@@ -28,7 +29,8 @@ mount -t overlay -o lowerdir=/,upperdir=$1/up,workdir=$1/work overlay $1/root
 cd $1/root
 for place in dev proc sys; do mount --rbind /$place $place; done
 mount -t tmpfs tmpfs run
-rm -rf opt/* etc/cni etc/flock var/lib/flock
+rm -rf opt/* etc/cni etc/flock var/lib/flock etc/systemd/system/*.wants/bird.service
+find var/lib/systemd/deb-systemd-helper-* -name "bird.service*" -delete
 mkdir -p run/systemd/system running
 echo there
 exec cat
@@ -41,6 +43,10 @@ case $1 in
   stop) rm -f /running/$2; if [ -e /on-stop ]; then sh -e /on-stop; rm -f /on-stop; fi ;;
 esac
 """
+SYSTEMCTL = """\
+#!/bin/sh
+if [ "$1" = is-active ]; then [ -e "/running/$3" ]; fi
+"""
 
 
 class Host:
@@ -50,8 +56,7 @@ class Host:
         self._process = subprocess.Popen(enter, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None and self._process.stdout.readline() == b"there\n"
         self._program("deb-systemd-invoke", INVOKE)
-        for name in ("deb-systemd-helper", "systemctl"):
-            self._program(name, "#!/bin/sh\n")
+        self._program("systemctl", SYSTEMCTL)
 
     def _program(self, name: str, text: str) -> None:
         self.run("sh", "-c", f"cat >/usr/local/sbin/{name}; chmod +x /usr/local/sbin/{name}", input=text)
@@ -66,8 +71,8 @@ class Host:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def install(self) -> None:
-        self.run("dpkg", "--force-depends", "--force-unsafe-io", "-i", str(self._package))
+    def install(self) -> str:
+        return self.run("dpkg", "--force-depends", "--force-unsafe-io", "-i", str(self._package))
 
     def attach(self, number: int, name: str) -> None:
         """As the agent describes it."""
