@@ -46,8 +46,8 @@ class Cluster:
         for number in range(self.namespaces):
             name = self.namespace(number)
             labels = {"kubernetes.io/metadata.name": name, "tier": f"tier-{number % 10}"}
-            yield f"namespaces/{name}", _object("v1", "Namespace", name, labels=labels)
-            for policy in _policies(name):
+            yield f"namespaces/{name}", object_of("v1", "Namespace", name, labels=labels)
+            for policy in usual_policies(name):
                 yield f"networkpolicies/{name}/{policy['metadata']['name']}", policy
 
     def key(self, number: int) -> str:
@@ -74,8 +74,8 @@ class Model:
 
     def __init__(self, server: Server, *, status: str) -> None:
         etcd, key = Etcd(server.netns), f"pods/{NAMESPACE}/{NAME}"
-        etcd.put(f"namespaces/{NAMESPACE}", _json(_object("v1", "Namespace", NAMESPACE)))
-        etcd.put(key, _json(_pod(status)))
+        etcd.put(f"namespaces/{NAMESPACE}", _json(object_of("v1", "Namespace", NAMESPACE)))
+        etcd.put(key, _json(pod_of(status)))
         server.kubectl(
             "annotate", "pod", NAME, f"--namespace={NAMESPACE}", f"checksum/config={'c' * 64}"
         )  # written anew
@@ -144,7 +144,7 @@ class Kept:
     def everybody_is_a_peer(self) -> None:
         """Of a pod here, by one more policy."""
         namespace = self._cluster.namespace(min(self._cluster.here))
-        policy = _policy(namespace, "everybody", {"ingress": [{"from": [{"namespaceSelector": {}}]}]})
+        policy = policy_of(namespace, "everybody", {"ingress": [{"from": [{"namespaceSelector": {}}]}]})
         Etcd(self._netns).put(f"networkpolicies/{namespace}/everybody", _json(policy))
 
     def churn(self, *, rate: int) -> "Churn":
@@ -187,7 +187,7 @@ class Churn:
             self.done += 1
 
 
-def _policies(namespace: str) -> list[Object]:
+def usual_policies(namespace: str) -> list[Object]:
     """Five that are usual: nothing by default, the own namespace, some apps of it, monitoring, DNS."""
     named, own = "kubernetes.io/metadata.name", [{"podSelector": {}}]
     dns = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}
@@ -198,23 +198,23 @@ def _policies(namespace: str) -> list[Object]:
         "ports": [{"port": "metrics"}],
     }
     return [
-        _policy(namespace, "default-deny", {"ingress": [], "egress": []}),
-        _policy(namespace, "own", {"ingress": [{"from": own}], "egress": [{"to": own}]}),
-        _policy(namespace, "apps", {"ingress": [apps]}, selects={"app": "app-1"}),
-        _policy(namespace, "monitoring", {"ingress": [monitoring]}),
-        _policy(namespace, "dns", {"egress": [{"to": [dns], "ports": ports}]}),
+        policy_of(namespace, "default-deny", {"ingress": [], "egress": []}),
+        policy_of(namespace, "own", {"ingress": [{"from": own}], "egress": [{"to": own}]}),
+        policy_of(namespace, "apps", {"ingress": [apps]}, selects={"app": "app-1"}),
+        policy_of(namespace, "monitoring", {"ingress": [monitoring]}),
+        policy_of(namespace, "dns", {"egress": [{"to": [dns], "ports": ports}]}),
     ]  # fmt: skip
 
 
-def _policy(namespace: str, name: str, rules: Object, *, selects: Mapping[str, str] | None = None) -> Object:
-    policy = _object("networking.k8s.io/v1", "NetworkPolicy", name, namespace=namespace)
+def policy_of(namespace: str, name: str, rules: Object, *, selects: Mapping[str, str] | None = None) -> Object:
+    policy = object_of("networking.k8s.io/v1", "NetworkPolicy", name, namespace=namespace)
     selector = {"matchLabels": dict(selects)} if selects else {}
     types = [{"ingress": "Ingress", "egress": "Egress"}[direction] for direction in rules]
     policy["spec"] = {"podSelector": selector, "policyTypes": types, **rules}
     return policy
 
 
-def _object(
+def object_of(
     version: str, kind: str, name: str, *, namespace: str = "", labels: Mapping[str, str] | None = None
 ) -> Object:
     metadata: Object = {"name": name, "uid": f"{kind}-{namespace}-{name}", "creationTimestamp": CREATED}
@@ -223,8 +223,8 @@ def _object(
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
-def _pod(ready: str) -> Object:
-    pod = _object("v1", "Pod", NAME, namespace=NAMESPACE, labels={"app": APP, "pod-template-hash": "5d78c9869d"})
+def pod_of(ready: str) -> Object:
+    pod = object_of("v1", "Pod", NAME, namespace=NAMESPACE, labels={"app": APP, "pod-template-hash": "5d78c9869d"})
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{APP}-5d78c9869d", "controller": True}
     pod["metadata"] |= {
         "uid": UID,
@@ -235,7 +235,7 @@ def _pod(ready: str) -> Object:
     }
     pod["metadata"]["labels"]["app.kubernetes.io/part-of"] = "shop"
     pod["spec"] = _spec(APP, ON)
-    pod["status"] = _status([{"ip": IP6}, {"ip": IP4}], ready=ready) if ready else {"phase": "Pending"}
+    pod["status"] = status_of([{"ip": IP6}, {"ip": IP4}], ready=ready) if ready else {"phase": "Pending"}
     return pod
 
 
@@ -276,7 +276,7 @@ def _spec(app: str, node: str) -> Object:
     }
 
 
-def _status(addresses: list[Object], *, ready: str) -> Object:
+def status_of(addresses: list[Object], *, ready: str) -> Object:
     kinds = (("Initialized", "True"), ("Ready", ready), ("ContainersReady", ready), ("PodScheduled", "True"))
     return {
         "phase": "Running",

@@ -45,6 +45,7 @@ class Effort:
     stream_ms: int = 300
     connections: int = 1500
     flood_seconds: float = 60.0  # of drops
+    lives: int = 100
     large: tuple[int, int] = (100_000, 1000)  # pods and namespaces of a large cluster
     churn_seconds: float = 60.0
     view_cluster: tuple[int, int] = (200, 20_000)  # nodes and pods the page is told of
@@ -75,6 +76,7 @@ QUICK = Effort(
     stream_ms=100,
     connections=300,
     flood_seconds=5.0,
+    lives=10,
     large=(5000, 100),
     churn_seconds=10.0,
     view_cluster=(20, 2000),

@@ -20,6 +20,7 @@ from fabric import FabricChanges
 from hostile import Hostile
 from large_cluster import LargeCluster
 from launching import BenchError, Launcher
+from lives import Lives
 from measuring import FULL, QUICK, Bench, Measurement, Outcome
 from policy import PolicyChanges
 from scale import Scale
@@ -38,6 +39,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     PolicyChanges(),
     Hostile(),
     Dropping(),
+    Lives(),
     LargeCluster(),
     Viewers(),
     View(),
