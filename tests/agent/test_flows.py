@@ -52,3 +52,21 @@ def test_flows_of_an_address_that_is_somebodys_again_stay(node: Node, pods: dict
 
     within(f"/run/netns/{node.netns}", sweep)
     assert flows_of(node, back) > 2000, "but for those it had found by then"
+
+
+def test_one_walk_is_for_all_that_went_since_the_last(node: Node, pods: dict[str, list[str]]) -> None:
+    """A walk takes longer than all else that a pod's end costs: the first begins at once, the next gathers."""
+    for name in ("a", "b"):
+        for address in pods["target"]:
+            flood(node, name, address, ports=50)
+
+    def sweep() -> None:
+        sweeper = Sweeper(sysctl="/proc/sys/net")
+        for addresses in (pods["a"][:1], pods["a"][1:] + pods["b"]):
+            for address in addresses:
+                sweeper.forget([packed(address)])
+            eventually(lambda gone=addresses: not any(flows_of(node, a) for a in gone), what="they are forgotten")
+        sweeper.close()
+        assert sweeper.walks == 2
+
+    within(f"/run/netns/{node.netns}", sweep)
