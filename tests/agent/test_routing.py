@@ -20,6 +20,7 @@ from flock.core.birdreplies import Session
 from flock.core.facts import NodeFacts
 from flock.core.happenings import Share
 from flock.core.nodeconfig import parse_node_config
+from flock.edge.bird import room
 from flock.edge.cache import Cache
 from flock.edge.manifests import ManifestFeeder
 from harness import Node
@@ -54,8 +55,8 @@ class Place:
     def configure(self, **peer: Any) -> None:
         self.known.config = self.known.announced_config = configured(**peer)
 
-    def start_bird(self) -> None:
-        command = ["bird", "-f", "-R", "-c", str(self.conf), "-s", str(self.run_dir / "bird.ctl")]
+    def start_bird(self, socket: Path | None = None) -> None:
+        command = ["bird", "-f", "-R", "-c", str(self.conf), "-s", str(socket or self.run_dir / "bird.ctl")]
         self._bird = subprocess.Popen(
             ["nsenter", f"--net=/run/netns/{self.netns}", *command], stderr=subprocess.DEVNULL
         )
@@ -102,7 +103,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 @pytest.fixture
 def place(fresh: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.setattr(module, "RECONNECT", SOON)
+    monkeypatch.setattr(room, "SOONEST", SOON)
     monkeypatch.setattr(module, "FIRST_RETRY", SOON)
     place = Place(fresh)
     yield place
@@ -132,6 +133,28 @@ def test_a_bird_that_comes_takes_up_what_changed_while_it_was_away(place: Place)
         place.start_bird()
         await until(lambda: not routing.bird_problem)
         assert [row["peer"] for row in await routing.peers()] == ["tor"]
+
+    place.run(story)
+
+
+def test_a_bird_that_comes_is_noticed_and_need_not_be_asked_for_again_and_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "SOONEST", 3600.0)
+    elsewhere = place.run_dir / "elsewhere" / "bird.ctl"
+    elsewhere.parent.mkdir()
+
+    def answers() -> bool:
+        return (
+            subprocess.run(["birdc", "-s", elsewhere, "show status"], capture_output=True, check=False).returncode == 0
+        )
+
+    async def story(routing: Routing) -> None:
+        await until(lambda: "does not answer" in routing.bird_problem)
+        place.start_bird(elsewhere)
+        await until(answers)
+        elsewhere.rename(place.run_dir / "bird.ctl")
+        await until(lambda: not routing.bird_problem)
 
     place.run(story)
 

@@ -39,7 +39,6 @@ from flock.edge.kernel.node import ways_out
 log = logging.getLogger("bird")
 
 COOLDOWN = 0.5
-RECONNECT = 0.1  # how soon a restarted BIRD is noticed; an attempt costs one failed connect
 FIRST_RETRY = 1.0  # a password may be about to be put in place
 LOOK_AGAIN = 30.0  # password files change without notice
 SOON, SETTLED = 0.1, 2.0  # after BIRD told of a change: a look, and one when what the change led to has come about
@@ -172,13 +171,7 @@ class Routing(Reconciler):
 
     async def _keep_connected(self) -> None:
         while True:
-            try:
-                bird = self._bird = await self._connect()
-            except BirdError as error:
-                self.bird_problem = error.msg
-                room.follow(self._run_dir)
-                await asyncio.sleep(RECONNECT)
-                continue
+            bird = self._bird = await self._reach()
             await self._have_it_learn(bird)
             self._happened.note(BirdThere(socket=str(self._run_dir / room.SOCKET)))
             self.trigger()
@@ -191,9 +184,19 @@ class Routing(Reconciler):
             self.bird_problem, self.import_problem = "BIRD went away", ""
             self._happened.note(BirdGone())
 
+    async def _reach(self) -> BirdControl:
+        """However long it takes until there is one."""
+        with contextlib.closing(room.Bell(self._run_dir)) as bell:
+            while True:
+                try:
+                    return await self._connect()
+                except BirdError as error:
+                    self.bird_problem = error.msg
+                    await bell.wait()
+
     async def _connect(self) -> BirdControl:
         """BirdError if nobody answers, or a BIRD that is not to be told anything."""
-        bird = await BirdControl.connect(self._run_dir / room.SOCKET)
+        bird = await room.reach(self._run_dir)
         if unknown := unknown_bird(bird.greeting):
             bird.close()
             raise BirdError(f"BIRD is refused: {unknown}")

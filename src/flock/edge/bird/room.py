@@ -2,8 +2,8 @@
 
 Its control socket is `<run-dir>/bird.ctl`, or behind that name in a directory that is BIRD's alone.
 A BIRD in a pod of its own is given `<run-dir>/bird` and not the run directory, where the agent's socket is.  The name
-stays the one that people and programs know: it becomes a link into BIRD's room when nobody answers at it and a socket
-is there.
+stays the one that people and programs know: it becomes a link into BIRD's room when nobody answers at it and somebody
+does there.
 """
 
 import asyncio
@@ -14,10 +14,12 @@ from pathlib import Path
 
 from flock.edge import rundir
 from flock.edge.bird.control import BirdControl, BirdError
+from flock.edge.inotify import CREATE, MOVED_TO, Notices
 
 SOCKET = "bird.ctl"
 ROOM = "bird"
 GOING_DOWN = "going-down"  # there while the node is; deploy/bird.yaml looks for it before BIRD ends
+SOONEST, LATEST = 0.1, 2.0  # seconds from one attempt to reach a BIRD that is away to the next
 PATIENCE = 20.0  # BIRD closes its sessions in well under a second; a router that does not answer takes it longer
 
 
@@ -36,16 +38,52 @@ def prepare(run_dir: Path) -> None:
     (run_dir / ROOM).mkdir(mode=0o755, exist_ok=True)
 
 
-def follow(run_dir: Path) -> None:
-    """Called when nobody answers: let the name lead to where a BIRD in its room listens."""
-    name, target = run_dir / SOCKET, Path(ROOM, SOCKET)
-    if not (run_dir / target).is_socket():
-        return
+async def reach(run_dir: Path) -> BirdControl:
+    """The BIRD under its name or, if nobody answers there, in its room, to which the name leads from then on.
+    BirdError."""
+    try:
+        return await BirdControl.connect(run_dir / SOCKET)
+    except BirdError:
+        if not (run_dir / ROOM / SOCKET).is_socket():
+            raise
+        with contextlib.suppress(BirdError):
+            control = await BirdControl.connect(run_dir / ROOM / SOCKET)
+            _lead_there(run_dir)
+            return control
+        raise
+
+
+def _lead_there(run_dir: Path) -> None:
     link = run_dir / rundir.placing_name(SOCKET, os.getpid())
-    with contextlib.suppress(OSError):  # the next attempt tries again
+    with contextlib.suppress(OSError):  # the next who is looking for it tries again
         link.unlink(missing_ok=True)
-        link.symlink_to(target)
-        link.replace(name)
+        link.symlink_to(Path(ROOM, SOCKET))
+        link.replace(run_dir / SOCKET)
+
+
+class Bell:
+    """For who waits until a BIRD may be there: it rings when something appears where sockets of BIRD's are made.
+
+    A name is there a moment before anybody listens at it, and where the kernel gives no notices there are none.  So a
+    wait ends after a while too: soon after the bell rang, and later with each time that it did not."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._directories = (run_dir, run_dir / ROOM)
+        self._rang = asyncio.Event()
+        self._notices = Notices(self._rang.set)
+        self._pause = SOONEST
+
+    async def wait(self) -> None:
+        watched = [self._notices.watch(directory, CREATE | MOVED_TO) for directory in self._directories]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pause):
+                await self._rang.wait()
+        soon = self._rang.is_set() or not all(watched)
+        self._pause = SOONEST if soon else min(2 * self._pause, LATEST)
+        self._rang.clear()
+
+    def close(self) -> None:
+        self._notices.close()
 
 
 def end(run_dir: Path) -> bool:
@@ -55,8 +93,9 @@ def end(run_dir: Path) -> bool:
 
 
 async def _end(run_dir: Path) -> bool:
-    control = await _reach(run_dir)
-    if control is None:
+    try:
+        control = await reach(run_dir)
+    except BirdError:
         return False
     with contextlib.suppress(BirdError):  # it may be quicker to end than to answer
         await control.command("down")
@@ -65,10 +104,3 @@ async def _end(run_dir: Path) -> bool:
             await control.lost.wait()
             return True
     raise BirdError(f"BIRD was told to end and did not within {PATIENCE:.0f} s")
-
-
-async def _reach(run_dir: Path) -> BirdControl | None:
-    for path in (run_dir / SOCKET, run_dir / ROOM / SOCKET):
-        with contextlib.suppress(BirdError):
-            return await BirdControl.connect(path)
-    return None
