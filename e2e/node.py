@@ -45,6 +45,7 @@ for top in etc opt var/lib; do
   mkdir -p {own}/upper/$top {own}/work/$top
   mount -t overlay -o lowerdir=/$top,upperdir={own}/upper/$top,workdir={own}/work/$top node-overlay /$top
 done
+rm -rf /opt/cni /etc/cni  # what the machine has there is no business of the node's
 mkdir -p {own}/log /opt/cni/bin /etc/cni/net.d
 mount --bind {own}/log /var/log
 for name in {sysctls}; do
