@@ -7,7 +7,7 @@ must be reachable by it.  All sockets are in that directory, away from an FRR of
 import json
 import shutil
 import subprocess
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,12 @@ class FrrRouter(Router):
             config = self._write(f"{daemon}.conf", text)
             shutil.chown(config, USER, USER)
             self.host.spawn(daemon, [str(BIN / daemon), *self._options(daemon), "-f", str(config)])
-            self.host.wait(daemon, (home / f"{daemon}.vty").exists, what=f"FRR's {daemon}")
+            self.host.wait(daemon, partial(self._answers, daemon), what=f"FRR's {daemon}")
+
+    def _answers(self, daemon: str) -> bool:
+        """The file of its socket is there before it listens, and stays of one that was killed."""
+        asked = ["vtysh", "--vty_socket", str(self.host.home), "-d", daemon, "-c", "show logging"]
+        return (self.host.home / f"{daemon}.vty").exists() and daemon in self.host.run(asked, timeout=5)
 
     def _options(self, daemon: str) -> list[str]:
         home = self.host.home
