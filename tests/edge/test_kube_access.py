@@ -1,8 +1,11 @@
 """Whom the agent talks to, and that nobody else hears its token."""
 
 import base64
+import contextlib
 import json
+import ssl
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +85,70 @@ def test_a_scheme_in_capitals_is_no_way_around_tls(account: Path, authority: Pat
 def test_an_address_that_is_none_is_refused(tmp_path: Path, server: str) -> None:
     with pytest.raises(FieldError, match=r"--kubeconfig: "):
         from_kubeconfig(kubeconfig(tmp_path / "config", server))
+
+
+# --- client certificates ---
+
+
+def inline(**files: Path) -> dict[str, str]:
+    return {
+        f"{name.replace('_', '-')}-data": base64.b64encode(path.read_bytes()).decode() for name, path in files.items()
+    }
+
+
+def shown_to_a_server(client: ssl.SSLContext, authority: Path) -> Any:
+    """The certificate that a server which asks for one gets to see."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority, authority.with_name("key"))
+    server.load_verify_locations(authority)
+    server.verify_mode = ssl.CERT_REQUIRED
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(back, there, server_hostname="test"), server.wrap_bio(there, back, server_side=True)]
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return ends[1].getpeercert()
+
+
+@pytest.mark.parametrize("way", ["inline", "files", "both"])
+def test_a_client_certificate_is_shown_and_its_key_never_on_a_disk(
+    tmp_path: Path, authority: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = authority.with_name("key")
+    files = {"client-certificate": str(authority), "client-key": str(key)}
+    data = inline(client_certificate=authority, client_key=key)
+    user = {"inline": data, "files": files, "both": files | inline(client_key=key)}[way]
+    path = kubeconfig(tmp_path / "config", "https://192.0.2.1:6443", {"insecure-skip-tls-verify": True}, **user)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    access = from_kubeconfig(path)
+    assert access.tls is not None
+    assert shown_to_a_server(access.tls, authority)["subject"] == ((("commonName", "test"),),)
+
+
+@pytest.mark.parametrize("wrong", ["certificate", "key", "base64", "encrypted", "authority", "missing"])
+def test_what_is_no_certificate_or_key_is_said_and_not_shown(tmp_path: Path, authority: Path, wrong: str) -> None:
+    key = authority.with_name("key")
+    user = inline(client_certificate=authority, client_key=key)
+    cluster: dict[str, Any] = {"insecure-skip-tls-verify": True}
+    locked = tmp_path / "locked"
+    if wrong == "certificate":
+        user |= inline(client_certificate=key)
+    elif wrong == "key":
+        user["client-key-data"] = base64.b64encode(b"my secret").decode()
+    elif wrong == "base64":
+        user["client-key-data"] = "my secret"
+    elif wrong == "encrypted":
+        command = ["openssl", "ec", "-in", str(key), "-aes128", "-passout", "pass:word", "-out", str(locked)]
+        subprocess.run(command, check=True, capture_output=True)
+        user |= inline(client_key=locked)
+    elif wrong == "authority":
+        cluster = inline(certificate_authority=key)
+    else:
+        user = {"client-certificate": "nowhere", "client-key": "nowhere"}
+    path = kubeconfig(tmp_path / "config", "https://192.0.2.1:6443", cluster, **user)
+    with pytest.raises(
+        FieldError, match=r"^--kubeconfig: the certificates or the key for https://192.0.2.1:6443 cann"
+    ) as no:
+        from_kubeconfig(path)
+    assert "secret" not in no.value.msg

@@ -3,10 +3,10 @@
 A token never goes over a connection without TLS: whoever hears it can do what the agent may."""
 
 import base64
+import contextlib
 import os
 import ssl
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,11 +98,16 @@ def _access(
     secure = url.scheme == "https"
     if not secure and (token or (token_file and token_file.exists())):
         raise FieldError(flag, f"{server} would get the token in the clear; use https, or no token")
+    try:
+        context = tls() if secure else None
+    except (OSError, ValueError) as error:  # of the ssl module, of a file, of base64
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise FieldError(flag, f"the certificates or the key for {server} cannot be used: {reason}") from None
     return Access(
         host=url.hostname,
         port=url.port or (443 if secure else 80),
         prefix=url.path.rstrip("/"),
-        tls=tls() if secure else None,
+        tls=context,
         token=token,
         token_file=token_file if secure else None,
     )
@@ -150,15 +155,18 @@ def _context(
 
 
 def _load_client_certificate(context: ssl.SSLContext, certificate: Path | bytes, key: Path | bytes) -> None:
-    """The ssl module takes files only: inline data goes through a private directory that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="flock-") as directory:
-        paths = []
-        for name, part in (("certificate", certificate), ("key", key)):
-            if isinstance(part, bytes):
-                path = Path(directory) / name
-                fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-                with os.fdopen(fd, "wb") as file:
-                    file.write(part)
-                part = path
-            paths.append(part)
-        context.load_cert_chain(paths[0], str(paths[1]))
+    """A key that needs a password is refused: nobody is there to be asked."""
+    with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
+        context.load_cert_chain(certificate_file, key_file, password="")
+
+
+@contextlib.contextmanager
+def _as_file(part: Path | bytes) -> Iterator[Path]:
+    """The ssl module takes files only.  One in memory goes with us, whatever ends us; one on a disk might stay."""
+    if isinstance(part, Path):
+        yield part
+        return
+    with os.fdopen(os.memfd_create("flock", os.MFD_CLOEXEC), "wb") as file:
+        file.write(part)
+        file.flush()
+        yield Path(f"/proc/self/fd/{file.fileno()}")
