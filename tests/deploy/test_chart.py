@@ -147,10 +147,21 @@ def test_its_values_fit_the_schema() -> None:
         {"agent": {"listen": "127.0.0.1", "port": 1, "logLevel": "loud"}},
         {"agent": {"listen": "127.0.0.1", "port": 1, "maxUnavailable": "0%"}},
         {"agent": {"listen": "127.0.0.1", "port": 1, "apiserver": "10.0.0.1:6443"}},
+        {"metrics": {"enabled": False, "podMonitor": True}},  # scrapers would be led to where nobody listens
+        {"metrics": {"enabled": False, "annotations": True}},
+        {"metrics": {"podMonitor": True}},
     ],
 )
 def test_wrong_values_do_not(wrong: dict[str, Any]) -> None:
     assert list(complaints(SCHEMA, wrong)) != []
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [{"enabled": True, "podMonitor": True, "annotations": True}, {"enabled": False, "rules": True}, {"port": 9999}],
+)
+def test_alerts_alone_and_scrapers_with_something_to_scrape_do(metrics: dict[str, Any]) -> None:
+    assert list(complaints(SCHEMA, {"metrics": metrics})) == []
 
 
 def test_chart_and_package_are_of_one_version() -> None:
