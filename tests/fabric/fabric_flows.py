@@ -130,10 +130,10 @@ def count_replicas(lab: Lab, source: str, address: str, number: int) -> Counter[
     return Counter(flow.replica for flow in flows)
 
 
-def who_answers(lab: Lab, source: str, address: str) -> str:
+def who_answers(lab: Lab, source: str, address: str, *, patience: float = 1.0) -> str:
     """The replica that answers one new flow; empty when nobody does."""
     try:
-        (flow,) = open_flows(lab, source, address, patience=1.0)
+        (flow,) = open_flows(lab, source, address, patience=patience)
     except OSError:
         return ""
     flow.close()

@@ -192,7 +192,7 @@ def test_a_terminating_pod_is_withdrawn_while_it_still_answers(lab: Lab, serve: 
         assert why_not(lab, "n1")["default/leaving", V6] == "the pod is terminating"
         # from now on the pod may stop at any time: nobody new is sent there, but it is still served
         assert set(count_replicas(lab, "client", V6, 20)) == {"staying"}
-        assert who_answers(lab, "client", lab.pods.get("leaving").addresses[0]) == "leaving"
+        assert who_answers(lab, "client", lab.pods.get("leaving").addresses[0], patience=10) == "leaving"
     finally:
         close_all(flows)
 

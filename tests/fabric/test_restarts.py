@@ -76,7 +76,7 @@ def test_routers_keep_forwarding_while_bird_is_away(without_bfd: Lab, serve: Ser
         for _ in range(10):
             assert installed(lab) == before
             assert all(flow.answers() for flow in flows)
-            assert [who_answers(lab, "r1", address) for address in (V6, V4)] == ["a", "a"]
+            assert [who_answers(lab, "r1", address, patience=10) for address in (V6, V4)] == ["a", "a"]
 
     try:
         if how == "killed":

@@ -29,6 +29,7 @@ from harness import run
 
 T = TypeVar("T")
 _numbers = itertools.count()
+PATIENCE = 10  # seconds for what has to come
 WAIT = 0.2  # seconds after which a packet on this machine counts as not delivered
 OUTSIDE6, OUTSIDE4 = "2001:db8:ff::9", "198.51.100.9"
 HOST_MAC = "02:66:6c:6f:63:6b"
@@ -255,7 +256,13 @@ class Playground:
                 return True
 
     def pings(self, source: int, where: str) -> bool:
-        return "1 received" in self.place(source).execute("ping", "-c1", "-W0.3", "-n", where, check=False)
+        return self._answered(source, where, within=PATIENCE)
+
+    def gets_no_answer(self, source: int, where: str) -> bool:
+        return not self._answered(source, where, within=0.3)
+
+    def _answered(self, source: int, where: str, *, within: float) -> bool:
+        return "1 received" in self.place(source).execute("ping", "-c1", f"-W{within}", "-n", where, check=False)
 
 
 def received(server: socket.socket, expected: bytes = b"x") -> bool:

@@ -27,7 +27,7 @@ from frames import (
     send_frame,
     udp,
 )
-from playground import FAMILIES, OUTSIDE4, OUTSIDE6, Playground, compiled, interface, received, subject
+from playground import FAMILIES, OUTSIDE4, OUTSIDE6, PATIENCE, Playground, compiled, interface, received, subject
 
 from flock.core.policy.render import Ruleset
 from flock.edge.nft import observe
@@ -125,6 +125,7 @@ def test_nothing_reaches_a_pod_from_the_nodes_loopback(walled: Playground) -> No
         seen.recv(100)
     with walled.node.socket("4") as client:
         client.sendto(b"x", (walled.at(1, "4"), 80))
+    seen.settimeout(PATIENCE)
     assert seen.recv(100), "the node itself does"
 
 
@@ -188,6 +189,7 @@ def test_ospf_of_the_node_does_not_hear_pods(walled: Playground, family: str) ->
     assert walled_off(walled) == 1
     with walled.place(0).socket(family, socket.SOCK_RAW, OSPF) as router:
         router.sendto(b"hello" * 4, (to, 0))
+    node.settimeout(PATIENCE)
     assert node.recv(100), "routers are heard"
 
 

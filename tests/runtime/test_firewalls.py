@@ -16,7 +16,7 @@ START_FIREWALLD = "from firewall.core.fw import Firewall; Firewall().start()"  #
 ASK = """
 import socket, sys
 try:
-    socket.create_connection((sys.argv[1], 80), timeout=1)
+    socket.create_connection((sys.argv[1], 80), timeout=int(sys.argv[2]))
 except ConnectionRefusedError:
     pass
 """
@@ -47,10 +47,11 @@ def lay_over(node: Node, **packages: Path) -> None:
         node.run("mount", "-t", "overlay", "-o", layers, "over", where)
 
 
-def reaches(node: Node, pods: tuple[str, str]) -> bool:
+def reaches(node: Node, pods: tuple[str, str], *, within: int = 20) -> bool:
     """A connection is answered, with a refusal: nobody listens there.  ufw lets a ping pass."""
     inside, address = pods
-    return node.attempt("nsenter", f"--net=/run/netns/{inside}", PYTHON, "-c", ASK, address).returncode == 0
+    asked = node.attempt("nsenter", f"--net=/run/netns/{inside}", PYTHON, "-c", ASK, address, str(within))
+    return asked.returncode == 0
 
 
 def findings(node: Node) -> list[dict[str, Any]]:
@@ -67,7 +68,7 @@ def test_ufw(node: Node, pods: tuple[str, str]) -> None:
     ufw = ("env", f"PYTHONPATH={root}/usr/lib/python3/dist-packages", PYTHON, f"{root}/usr/sbin/ufw")
     assert reaches(node, pods)
     node.run(*ufw, "--force", "enable")
-    assert not reaches(node, pods)
+    assert not reaches(node, pods, within=1)
     four, six = findings(node)
     assert four["finding"] == "the chain ip filter FORWARD of ufw drops what pods send or are sent: policy drop"
     assert four["cure"] == six["cure"]
@@ -84,7 +85,7 @@ def test_firewalld(node: Node, pods: tuple[str, str]) -> None:
     lay_over(node, etc=root / "etc", usr_lib=root / "usr/lib")
     assert reaches(node, pods)
     node.run(PYTHON, "-c", START_FIREWALLD)
-    assert not reaches(node, pods)
+    assert not reaches(node, pods, within=1)
     [found] = findings(node)
     assert "of firewalld drops what pods send or are sent: reject with icmpx admin-prohibited" in found["finding"]
     assert found["cure"].startswith("firewall-cmd --permanent --new-policy flock; ")
