@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flock.core.decoding import Unreadable
-from flock.core.manifest import MAX_DEPTH, Manifest, ObjectKey, parse_manifest
+from flock.core.documents import MAX_DEPTH
+from flock.core.manifest import Manifest, ObjectKey, parse_manifest
 from flock.core.model import Pod
 
 POD = """\

@@ -80,3 +80,15 @@ async def test_of_duplicates_the_last_file_name_wins_with_a_warning(folder: Path
         (folder / "2.yaml").unlink()
         await known.news()
         assert known.labels() == {"web": "one"} and known.problems == ()
+
+
+@looped
+async def test_of_a_file_with_a_key_twice_the_last_good_objects_stay(folder: Path) -> None:
+    (folder / "all.yaml").write_text(f"{pod('a')}---\n{pod('b')}")
+    async with watching(folder) as known:
+        for wrong in (f"{pod('a', label='y')}spec: {{}}\nspec: {{}}\n---\n{pod('b')}", pod("a") + pod("b", label="y")):
+            (folder / "all.yaml").write_text(wrong)
+            await known.quiet()
+            assert known.labels() == {"a": "x", "b": "x"}
+            (problem,) = known.problems
+            assert "is there twice, first in line" in problem.message

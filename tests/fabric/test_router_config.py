@@ -204,3 +204,12 @@ def test_what_a_text_leaves_to_do_is_said(tmp_path: Path, daemon: str, fields: d
     done = router_config(daemon, "--manifests", written(tmp_path, node))
     assert done.returncode == 0, done.stderr
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("more", ["spec: {}\n", "---\nkind: Other\nkind: Other\n"])
+def test_a_key_that_is_there_twice_is_named_with_file_and_line(tmp_path: Path, more: str) -> None:
+    file = tmp_path / "node1.yaml"
+    file.write_text(yaml.safe_dump(NODE) + more)
+    refused = router_config("bird", "--manifests", str(tmp_path))
+    assert refused.returncode != 0
+    assert re.search(r"node1.yaml.*line \d+: the key (spec|kind) is there twice", refused.stderr)

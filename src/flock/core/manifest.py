@@ -4,10 +4,6 @@ YAML with several documents, JSON, and `kind: List` in both.  Objects are taken 
 naming object and field; a refused policy is handed on as such, for it isolates.  Text in which some document
 cannot be told to be an object at all is refused as a whole: that is what a half-written file looks like.  Kinds flock
 does not read pass without a word, unless they claim to be flock's own.
-
-PyYAML's C loader recurses on the C stack and follows aliases freely, so 100 kB of `[` would end the process and a
-kilobyte of nested aliases fill its memory.  A pass over the parser's flat event stream bounds both before anything
-is built; it costs about half of what building does.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,24 +11,15 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
 
 from flock.core.decoding import Unreadable
+from flock.core.documents import Document, documents
 from flock.core.errors import in_one_line
 from flock.core.kinds import KINDS, NODE_CONFIGS, Envelope, Kind, Raw, is_name
 from flock.core.model import PREFIX, REFUSED, EndpointSlice, Namespace, Node, Pod, Service
 
-try:
-    from yaml import CSafeLoader as SafeLoader
-except ImportError:  # a PyYAML built without libyaml: ten times slower, otherwise the same
-    from yaml import SafeLoader  # type: ignore[assignment]
-
-MAX_DEPTH = 100  # CRD schemas, the deepest manifests there are, stay below 50
-MAX_NODES = 2_000_000  # after following aliases; 4 MiB of plain YAML stay below
-
 DEFAULT_NAMESPACE = "default"
 CALLED = {kind.name: kind.kind for kind in KINDS}  # by whoever writes manifests
-TIMESTAMP, INT, FLOAT, STR = (f"tag:yaml.org,2002:{name}" for name in ("timestamp", "int", "float", "str"))
 
 Object = Pod | Namespace | Node | Service | EndpointSlice | Raw
 
@@ -66,7 +53,7 @@ def parse_manifest(data: bytes, *, node: str | None, kinds: Iterable[Kind[Any]] 
     refused: dict[ObjectKey, str] = {}
     warnings: list[str] = []
     others: list[str] = []
-    for item in _items(_documents(data)):
+    for item, wrong in _items(documents(data)):
         kind = next((kind for kind in rows if _is_one(item, kind, node)), None)
         if kind is None:
             if _group(str(item.get("apiVersion"))) == PREFIX:
@@ -77,6 +64,8 @@ def parse_manifest(data: bytes, *, node: str | None, kinds: Iterable[Kind[Any]] 
             continue
         key = _key(item, kind)
         try:
+            if wrong:
+                raise Refused(wrong)
             value = _object(item, kind)
         except Refused as error:
             refused[key] = str(error)
@@ -90,81 +79,22 @@ def parse_manifest(data: bytes, *, node: str | None, kinds: Iterable[Kind[Any]] 
     return Manifest(objects, refused, tuple(warnings), tuple(others))
 
 
-# --- text → documents ---------------------------------------------------------------------------------------
-
-
-class _Loader(SafeLoader):
-    """Plain scalars as kubectl reads them: timestamps stay text, and 64601:20 is no number to the base of sixty."""
-
-    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
-        if tag == TIMESTAMP or (tag in (INT, FLOAT) and ":" in value):
-            return STR
-        return tag
-
-
-def _documents(data: bytes) -> list[Any]:
-    if data.lstrip()[:1] == b"{":
-        try:
-            return [msgspec.json.decode(data)]
-        except (msgspec.DecodeError, RecursionError):
-            pass  # YAML's flow style looks alike
-    try:
-        _bound(data)
-        return list(yaml.load_all(data, Loader=_Loader))
-    except Unreadable:
-        raise
-    except yaml.MarkedYAMLError as error:
-        raise Unreadable(f"{_line(error.problem_mark)}{error.problem or error.context}") from None
-    except Exception as error:  # PyYAML lets half a dozen types escape on odd scalars, `!!bool x` a KeyError
-        raise Unreadable(" ".join(f"not YAML: {type(error).__name__} {error}".split())[:200]) from None
-
-
-def _bound(data: bytes) -> None:
-    """Raises Unreadable if building what `data` describes would go too deep or get too big."""
-    sizes = [0]  # nodes so far in each open collection, the whole stream first
-    open_anchors: list[str | None] = []
-    anchors: dict[str | None, int] = {}
-    for event in yaml.parse(data, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            open_anchors.append(event.anchor)
-            anchors.pop(event.anchor, None)
-            sizes.append(1)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            size = sizes.pop()
-            anchors[open_anchors.pop()] = size
-            sizes[-1] += size
-        elif isinstance(event, yaml.AliasEvent):
-            if event.anchor in open_anchors:
-                raise Unreadable(f"{_line(event.start_mark)}alias {event.anchor} contains itself")
-            sizes[-1] += anchors.get(event.anchor, 1)
-        elif isinstance(event, yaml.ScalarEvent):
-            anchors.pop(event.anchor, None)
-            sizes[-1] += 1
-        if len(sizes) > MAX_DEPTH:
-            raise Unreadable(f"{_line(event.start_mark)}nested more than {MAX_DEPTH} levels deep")
-        if sizes[-1] > MAX_NODES:
-            raise Unreadable(f"more than {MAX_NODES} values")
-
-
-def _line(mark: Any) -> str:
-    return f"line {mark.line + 1}: " if mark else ""
-
-
-def _items(documents: list[Any]) -> Iterator[dict[str, Any]]:
-    """Every object with a kind, those of Lists in place of the List."""
-    for number, document in enumerate(documents, 1):
-        if document is None:
+def _items(found: Iterable[Document]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Every object with a kind, those of Lists in place of the List; and what is wrong with its text."""
+    for number, document in enumerate(found, 1):
+        if document.value is None:
             continue  # an empty document, such as `---` at the end
-        item = _with_kind(document, f"document {number}")
+        item = _with_kind(document.value, f"document {number}")
         if item["kind"] != "List":
-            yield item
+            yield item, document.wrong
             continue
+        if document.wrong:
+            raise Unreadable(document.wrong)  # whose it is would have to be told
         entries = item.get("items")
         if not isinstance(entries, list | None):
             raise Unreadable(f"document {number}: items of a List must be a list")
         for index, entry in enumerate(entries or ()):
-            yield _with_kind(entry, f"document {number}: items[{index}]")
+            yield _with_kind(entry, f"document {number}: items[{index}]"), ""
 
 
 def _with_kind(value: Any, where: str) -> dict[str, Any]:
