@@ -109,6 +109,32 @@ def not_ready(node: Node) -> str:
         return ""
 
 
+@pytest.mark.parametrize("good", [True, False], ids=["another is in force", "none is"])
+def test_of_a_file_that_cannot_be_read_no_earlier_mistake_is_told(fresh: Node, good: bool) -> None:
+    def told() -> str:
+        status = fresh.ask("status")
+        return " ".join([*status["not_ready"], *status["degraded"], fresh.ask("config")["problem"]])
+
+    if not good:
+        fresh.write("nodeconfig", with_spec(mtu="large"))
+    fresh.start(wait=good)
+    fresh.write("nodeconfig", with_spec(mtu="large"))
+    eventually(lambda: "spec.mtu" in not_ready_or_degraded(fresh), what="the first mistake")
+    (fresh.manifests / "nodeconfig.json").write_text("spec: [")
+    eventually(lambda: "spec.mtu" not in told(), what="the first mistake is gone")
+    assert "nodeconfig.json: line 2: " in told() and ("the last good one stays in force" in told()) == good
+    (fresh.manifests / "nodeconfig.json").unlink()
+    eventually(lambda: "line 2" not in told(), what="the file is gone")
+
+
+def not_ready_or_degraded(node: Node) -> str:
+    try:
+        status = node.ask("status")
+    except OSError:
+        return ""
+    return " ".join([*status["not_ready"], *status["degraded"]])
+
+
 def test_a_host_s_own_network_for_containers_is_a_degraded_line_and_a_finding(fresh: Node) -> None:
     fresh.ip("link", "add", "up0", "type", "bridge")
     fresh.ip("link", "set", "up0", "up")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from flock.agent.happened import Happened
 from flock.agent.reconciling import Telling
-from flock.core.configuration import Configuration, Effective, FromNode, Inputs, decide
+from flock.core.configuration import Configuration, Effective, FromNode, Inputs, decide, still_in_force
 from flock.core.happenings import ConfigRefused, ConfigTaken
 from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES, is_name
 from flock.core.nodeconfig import NodeConfig
@@ -35,7 +35,11 @@ class Configured(Telling):
 
     @property
     def problem(self) -> str:
-        """Why what was written last is not in force."""
+        """Why what was written last is not in force.  What was wrong before with a file that nobody can read any more
+        is no help."""
+        if self._believed.problem and self._cache.outdated:
+            told = "; ".join(f"{file}: {why}" for file, why in sorted(self._cache.outdated.items()))
+            return still_in_force(told, self.config)
         return self._believed.problem
 
     @property

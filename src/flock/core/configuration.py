@@ -77,8 +77,11 @@ def decide(node: str, inputs: Inputs, *, before: Configuration) -> Configuration
 
 
 def _refused(before: Configuration, problem: str) -> Configuration:
-    kept = "; the last good one stays in force" if before.config else ""
-    return msgspec.structs.replace(before, problem=f"{problem}{kept}")
+    return msgspec.structs.replace(before, problem=still_in_force(problem, before.config))
+
+
+def still_in_force(problem: str, config: NodeConfig | None) -> str:
+    return f"{problem}; the last good one stays in force" if config else problem
 
 
 # --- layers -------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class Cache:
         self._refused: dict[str, dict[Key, str]] = {kind.name: {} for kind in kinds}
         self._complaints: dict[Hashable, tuple[Problem, ...]] = {}
         self.passed_over: dict[str, tuple[str, ...]] = {}  # files, and the nodes whose NodeConfigs are in them
+        self.outdated: dict[str, str] = {}  # files that have the own NodeConfig as it was, and why
         self._watches: dict[tuple[str, Extent], Watch] = {}
         self._subscribers: list[tuple[frozenset[str] | None, Callable[[], None]]] = []
         self._news: set[str] = set()  # kinds that changed in this turn of the loop; empty name: something else did
@@ -189,6 +190,13 @@ class Cache:
             self._tell_soon()
         if nodes:
             self.passed_over[file] = nodes
+
+    def keep_config(self, file: str, why: str) -> None:
+        """The own NodeConfig is there as a file had it earlier, and why; in place of what was said of it before."""
+        if why != self.outdated.pop(file, ""):
+            self._tell_soon()
+        if why:
+            self.outdated[file] = why
 
     def recalled(self, kind: Kind[Any], extents: Collection[Extent]) -> None:
         """What an earlier life knew of a kind has been put, in place of all there is.  It followed these."""

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from flock.core.errors import FlockError
-from flock.core.kinds import PODS
+from flock.core.kinds import NODE_CONFIGS, PODS
 from flock.core.manifest import Object, ObjectKey, parse_manifest
 from flock.core.model import Pod
 from flock.edge import inotify
@@ -52,6 +52,7 @@ class File(msgspec.Struct, frozen=True):
     objects: Mapping[ObjectKey, Object] = {}
     problems: tuple[str, ...] = ()
     others: tuple[str, ...] = ()  # nodes whose NodeConfig is in it
+    outdated: str = ""  # why the own NodeConfig is one of an earlier text
 
 
 NOTHING = File()
@@ -65,6 +66,7 @@ class ManifestFeeder:
     def __init__(self, cache: Cache, directory: Path) -> None:
         self._cache = cache
         self._kinds = {kind.name: kind for kind in cache.kinds}
+        self._own = ObjectKey(NODE_CONFIGS.name, "", cache.node)
         self._directory = directory
         self._files: dict[str, File] = {}
         self._holders: dict[ObjectKey, set[str]] = {}  # the files an object is in
@@ -209,17 +211,21 @@ class ManifestFeeder:
             manifest = parse_manifest(data, node=self._cache.node, kinds=self._cache.kinds)
         except OSError as error:
             self._retry_later()
-            return File(objects=last.objects, problems=(f"cannot be read: {error.strerror}",))
+            return self._kept(last, f"cannot be read: {error.strerror}")
         except FlockError as error:
-            return File(objects=last.objects, problems=(error.msg,))
+            return self._kept(last, error.msg)
         except Exception as error:  # a mistake of ours concerns this file alone
             log.exception("could not read a manifest file=%s", name)
-            return File(objects=last.objects, problems=(f"cannot be understood: {error!r:.200}",))
+            return self._kept(last, f"cannot be understood: {error!r:.200}")
         refused = manifest.refused.keys()
         # A refused object without a readable name may be any of its kind.
         kept = {key: value for key, value in last.objects.items() if refused & {key, ObjectKey(key.kind, "", "")}}
-        refusals = (f"{key}: {problem}" for key, problem in manifest.refused.items())
-        return File(digest, {**kept, **manifest.objects}, (*refusals, *manifest.warnings), manifest.others)
+        refusals = tuple(f"{key}: {problem}" for key, problem in manifest.refused.items())
+        outdated = "; ".join(refusals) if self._own in kept else ""
+        return File(digest, {**kept, **manifest.objects}, (*refusals, *manifest.warnings), manifest.others, outdated)
+
+    def _kept(self, last: File, problem: str) -> File:
+        return File(objects=last.objects, problems=(problem,), outdated=problem if self._own in last.objects else "")
 
     def _replace(self, name: str, new: File) -> None:
         """Put a file's contribution in the place of its last one; costs what differs."""
@@ -230,6 +236,7 @@ class ManifestFeeder:
             self._files[name] = new
         self._complain(name, *new.problems)
         self._cache.pass_over(name, new.others)
+        self._cache.keep_config(str(self._directory / name), new.outdated)
         for key in old.objects.keys() | new.objects.keys():
             if old.objects.get(key) != new.objects.get(key):
                 holders = self._holders.setdefault(key, set())
