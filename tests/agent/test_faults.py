@@ -24,6 +24,7 @@ def test_every_fault_point_is_used_by_these_tests() -> None:
         "journal.make",
         "netlink.send",
         "netns.open",
+        "netns.enter",
         "kernel.look",
     }
     assert used == {str(point) for point in Point}

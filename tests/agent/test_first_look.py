@@ -104,7 +104,7 @@ def test_a_prefix_whose_blackhole_is_refused_keeps_no_pod_waiting() -> None:
     attached: Any = SimpleNamespace(
         entries=(pod,), of={"a": pod}.get, is_busy=lambda _: False, owner_of=lambda _: "a", note_links=lambda _: None
     )
-    attachments: Any = SimpleNamespace(half_rebuilt=list)
+    attachments: Any = SimpleNamespace(perhaps_half_rebuilt=list)
 
     configured: Any = SimpleNamespace(
         config=SimpleNamespace(aggregates=(ip_network("192.0.2.0/24"),)), subscribe=lambda _: None

@@ -9,6 +9,8 @@ from looking import OWN, addresses_of, failure, flockctl, outcome, settle, undis
 from harness import CniFailure, Node, eventually
 
 EXTRA = "2001:db8:53::7"
+WHERE = ("netns", "netns_id", "netns_cookie", "boot_id", "ifname")
+KEPT = ("namespace", "pod_name", "ip6", "ip4", "anycast", *WHERE, "mac", "mtu")
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def test_pods_that_run_are_adopted_when_the_file_is_lost(running: Node) -> None:
         eventually(lambda: announced(running) and ANYCAST in running.ask("status")["announced"], what="anycast goes on")
         after = running.allocations()
         for name in ("a", "b"):
-            for key in ("namespace", "pod_name", "ip6", "ip4", "anycast", "netns", "netns_id", "ifname", "mac", "mtu"):
+            for key in KEPT:
                 assert after[name].get(key) == before[name].get(key), key
         assert set(after["b"]["addresses"]) <= {EXTRA, "2001:db8:53::8"} and after["b"]["addresses"]
         for result in (first, second):

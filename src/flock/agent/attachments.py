@@ -12,7 +12,7 @@ Work on one container is serialised by its lock; everything here is safe to repe
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -30,7 +30,7 @@ from flock.core.ipam import Ipam
 from flock.core.model import Allocation, Pod
 from flock.core.naming import format_mac, pod_mac
 from flock.core.reserving import Named, reserve
-from flock.edge.kernel.netns import netns_id
+from flock.core.whose import Whose
 from flock.edge.kernel.podlink import Attached as Link
 from flock.edge.kernel.threads import Kernel
 
@@ -84,7 +84,7 @@ class Attachments:
         """Make a committed container's lost link again in its namespace.  False if that failed."""
         async with self._attached.hold(container_id):
             known = self._attached.of(container_id)
-            if known is None or not (known.state == "committed" or _is_half_rebuilt(known)):
+            if known is None or not (known.state == "committed" or await self._is_half_rebuilt(known)):
                 return False
             try:
                 if known.state == "pending" or not await self._kernel.is_intact(known, known.netns):
@@ -159,22 +159,28 @@ class Attachments:
             named.address, namespace=pod.namespace, shares=named.kind == "anycast", granted=named.granted
         )
 
-        def stays(old: Allocation) -> bool:
+        async def stays(old: Allocation) -> bool:
             same_pod = bool(pod.name) and (old.namespace, old.pod_name) == (pod.namespace, pod.name)
-            return not same_pod and not _is_gone(old)
+            return not same_pod and await self._kernel.whose_is_at_its_path(old) is not Whose.ANOTHERS
 
         for rival in [rival for rival in rivals if rival != container_id]:
             old = self._attached.of(rival)
-            if old is None or stays(old):
+            if old is None or await stays(old):
                 raise self._refused(named, pod, rival, old)
             log.info("taking over address=%s from=%s for=%s", named.address, rival, container_id)
             detaching = asyncio.create_task(self.detach(rival, unless=stays))  # goes on whatever becomes of this ADD
             self._detaching.add(detaching)
-            detaching.add_done_callback(self._detaching.discard)
+            detaching.add_done_callback(self._detached)
             done, _ = await asyncio.wait({detaching}, timeout=TAKE_OVER_PATIENCE)
             if not done:
                 raise TryAgain(f"address {named.address} is still being released by container {rival}")
             await detaching
+
+    def _detached(self, detaching: "asyncio.Task[None]") -> None:
+        """Perhaps nobody waits for it any more: what went wrong is said here."""
+        self._detaching.discard(detaching)
+        if not detaching.cancelled() and (error := detaching.exception()) is not None:
+            log.warning("could not take over an address problem=%s", error)
 
     def _refused(self, named: Named, pod: PodInfo, rival: str, old: Allocation | None) -> FlockError:
         """Another namespace's names are for the log: the error is shown to whoever made the pod."""
@@ -194,7 +200,7 @@ class Attachments:
         self._attached.begin(pending)
         faults.reach(Point.ADD_PENDING)
         link = await self._rules_and_link(pending, pod)
-        committed = msgspec.structs.replace(pending, state="committed", netns_id=link.netns_id)
+        committed = msgspec.structs.replace(pending, state="committed", **link.netns._asdict())
         await self._attached.record(committed, link=link.host_index)
         faults.reach(Point.ADD_COMMITTED)
         self._attached.tell(committed)
@@ -237,21 +243,21 @@ class Attachments:
     # --- detaching ---
 
     async def detach(
-        self, container_id: str, *, ifname: str = "", unless: Callable[[Allocation], bool] | None = None
+        self, container_id: str, *, ifname: str = "", unless: Callable[[Allocation], Awaitable[bool]] | None = None
     ) -> None:
         """Forget a container.  Unknown ones, other interfaces than ours and what `unless` spares are left alone."""
         async with self._attached.hold(container_id):
             known = self._attached.of(container_id)
             if known is None or (ifname and known.ifname != ifname):
                 return
-            if unless is not None and unless(known):
+            if unless is not None and await unless(known):
                 return
             await self._take_down(known)
 
     async def _take_down(self, known: Allocation) -> None:
         if known.state == "committed":
             known = msgspec.structs.replace(known, state="pending")
-            self._attached.begin(msgspec.structs.replace(known, netns_id=""))
+            self._attached.begin(msgspec.structs.replace(known, netns_id="", netns_cookie=0, boot_id=""))
             self._attached.tell(known)  # what it carries is withdrawn while its link still stands
         faults.reach(Point.DEL_PENDING)
         await self._kernel.detach(known)
@@ -267,24 +273,21 @@ class Attachments:
     async def resolve_pending(self) -> None:
         """Undo what an earlier life, or a failure, left half done and nobody is at work on."""
         for allocation in self._attached.entries:
-            if allocation.state != "pending" or _is_half_rebuilt(allocation):
+            if allocation.state != "pending" or await self._is_half_rebuilt(allocation):
                 continue
-            if not self._attached.is_busy(allocation.container_id):
+            unchanged = self._attached.of(allocation.container_id) is allocation
+            if unchanged and not self._attached.is_busy(allocation.container_id):
                 log.info("undoing half-done container=%s pod=%s", allocation.container_id, allocation.pod)
                 await self.detach(allocation.container_id)
 
-    def half_rebuilt(self) -> list[Allocation]:
-        """Running pods whose link was being made again when something went wrong; nobody works on them."""
-        return [a for a in self._attached.entries if _is_half_rebuilt(a) and not self._attached.is_busy(a.container_id)]
+    def perhaps_half_rebuilt(self) -> list[Allocation]:
+        """Running pods whose link was being made again when something went wrong, unless they ended since; nobody works
+        on them.  `rebuild` finds out."""
+        recorded = (a for a in self._attached.entries if a.state == "pending" and a.netns_id)
+        return [a for a in recorded if not self._attached.is_busy(a.container_id)]
 
-
-def _is_half_rebuilt(allocation: Allocation) -> bool:
-    """Pending, and in a living namespace that a commit recorded: ADD records none before, DEL removes it first."""
-    recorded = allocation.netns_id if allocation.state == "pending" else ""
-    return bool(recorded) and netns_id(allocation.netns) == recorded
-
-
-def _is_gone(allocation: Allocation) -> bool:
-    """Its namespace is gone, or its path leads to another one now.  An ADD under way has not recorded which."""
-    now = netns_id(allocation.netns)
-    return bool(allocation.netns) and (not now or (bool(allocation.netns_id) and now != allocation.netns_id))
+    async def _is_half_rebuilt(self, allocation: Allocation) -> bool:
+        """Pending, and in a living namespace that a commit recorded: ADD records none before, DEL removes it first."""
+        if allocation.state != "pending" or not allocation.netns_id:
+            return False
+        return await self._kernel.whose_is_at_its_path(allocation) is Whose.ITS_OWN

@@ -23,9 +23,9 @@ from flock.core.errors import FlockError
 from flock.core.happenings import Buried, Repaired
 from flock.core.model import Allocation
 from flock.core.naming import HOST_MAC, is_host_interface
+from flock.core.whose import Whose
 from flock.edge.kernel.compare import Difference, Kind, compare, orphans
 from flock.edge.kernel.monitor import Event, Monitor
-from flock.edge.kernel.netns import netns_id
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed
 from flock.edge.kernel.threads import Kernel
 from flock.edge.netlink import wire as w
@@ -144,7 +144,7 @@ class Healer(Reconciler):
                 del self._dead_since[container_id]
         for container_id, difference in missing.items():
             await self._attempt(difference, self._resurrect_or_bury(container_id, difference))
-        for allocation in self._attachments.half_rebuilt():
+        for allocation in self._attachments.perhaps_half_rebuilt():
             await self._attempt(allocation.pod, self._attachments.rebuild(allocation.container_id))
 
     async def _repair(self, difference: Difference) -> None:
@@ -167,7 +167,10 @@ class Healer(Reconciler):
         allocation = self._attached.of(container_id)
         if allocation is None or self._attached.is_busy(container_id):
             return
-        if allocation.netns and allocation.netns_id and netns_id(allocation.netns) == allocation.netns_id:
+        whose = await self._kernel.whose_is_at_its_path(allocation)
+        if self._attached.of(container_id) is not allocation or self._attached.is_busy(container_id):
+            return  # somebody came meanwhile
+        if whose is Whose.ITS_OWN:
             self._dead_since.pop(container_id, None)
             if await self._attachments.rebuild(container_id):
                 self._note(difference)

@@ -86,7 +86,7 @@ class Verbs:
         if conf.valid_attachments is None:
             raise FieldError("cni.dev/valid-attachments", "is missing, so nothing was freed")
         valid = {(a.container_id, a.ifname) for a in conf.valid_attachments}
-        failures = []
+        failures: dict[str, FlockError | OSError] = {}
         for allocation in self._parts.attached.entries:
             container_id = allocation.container_id
             foreign = bool(allocation.network) and allocation.network != conf.name
@@ -97,9 +97,12 @@ class Verbs:
             try:
                 await self._parts.attachments.detach(container_id)
             except (FlockError, OSError) as error:
-                failures.append(f"{container_id}: {error}")
+                failures[container_id] = error
         if failures:
-            raise FlockError(f"GC could not free {len(failures)} attachments: {'; '.join(failures)}")
+            problem = "; ".join(f"{container_id}: {error}" for container_id, error in failures.items())
+            passes = all(isinstance(x, OSError) or x.code is Code.TRY_AGAIN for x in failures.values())
+            code = Code.TRY_AGAIN if passes else Code.INTERNAL
+            raise FlockError(f"GC could not free {len(failures)} attachments: {problem}", code=code)
 
 
 def _failed(request: Request, args: CniArgs, error: FlockError) -> AddFailed:

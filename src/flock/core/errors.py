@@ -6,10 +6,13 @@ here, where all errors are made, because they quote input as long as its author 
 terminals.
 """
 
+import errno
 from enum import IntEnum
 
 LONGEST = 4096  # several problems of one object, each in full
 LONGEST_FIELD, LONGEST_PROBLEM = 200, 400  # one of them: a path, and as much as a person reads of a line
+# Of descriptors or memory: says nothing about what was asked for, and passes.
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
 def shown(text: str, most: int) -> str:
@@ -128,3 +131,10 @@ class StoreFailure(FlockError):
     """The allocation file could not be read or written; nothing was changed."""
 
     code = Code.IO_FAILURE
+
+
+def refusal(problem: str, error: OSError) -> TryAgain | KernelRefused:
+    """What a system call failed with: a shortage passes, the rest is the kernel's answer."""
+    number = error.errno or 0
+    text = f"{problem}: {error.strerror}"
+    return TryAgain(text) if number in SHORTAGES else KernelRefused(text, errno=number)

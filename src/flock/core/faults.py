@@ -35,6 +35,7 @@ class Point(StrEnum):
     STORE_RENAMED = "store.renamed"  # in place, the directory not yet durable
     NETLINK = "netlink.send"  # before a batch of requests
     NETNS = "netns.open"  # before a pod's namespace is opened
+    NETNS_ENTER = "netns.enter"  # before a thread steps into it
     LOOK = "kernel.look"  # before all that is ours in the kernel is read
 
 

@@ -40,7 +40,10 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allocated_at: str
     network: str = ""  # the CNI network's name: GC frees only its own
     netns: str = ""
-    netns_id: str = ""  # "device:inode" of the namespace, tells a reused path from the pod's own
+    # Which namespace that is, for `core/whose.py` alone to judge by.
+    netns_id: str = ""  # "device:inode"; empty: nobody recorded which
+    netns_cookie: int = 0  # 0: the kernel tells none, or an earlier version recorded it
+    boot_id: str = ""
     ifname: str = ""
     host_interface: str = ""
     mac: str = ""  # the pod side's; empty for a pod the original set up

@@ -12,12 +12,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
-from flock.core.errors import FlockError, KernelRefused
+from flock.core.errors import SHORTAGES, FieldError, KernelRefused
 from flock.core.model import Allocation
 from flock.core.naming import POD_INTERFACE, format_mac, host_interface
-from flock.edge.kernel.netns import inside, open_netns
+from flock.core.whose import Identity
+from flock.edge.kernel.netns import open_netns
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed, observe
 from flock.edge.kernel.podlink import LOOPBACK_INDEX, PodLinks, packed
+from flock.edge.kernel.podnetns import entered
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
@@ -33,7 +35,7 @@ class _Place(NamedTuple):
     """The pod's side of a link."""
 
     path: str
-    netns_id: str
+    netns: Identity
     ifname: str
     addresses: frozenset[bytes]
     on_loopback: frozenset[bytes]
@@ -83,7 +85,7 @@ def _entry(
         state="committed",
         allocated_at=now,
         netns=place.path if place else "",
-        netns_id=place.netns_id if place else "",
+        **(place.netns._asdict() if place else {}),
         ifname=place.ifname if place else POD_INTERFACE,
         host_interface=link.name,
         mac=format_mac(macs.pop()) if macs else "",
@@ -97,11 +99,13 @@ def _paths(host: Netlink) -> dict[int, str]:
     for path in sorted(NAMESPACES.iterdir()) if NAMESPACES.is_dir() else ():
         try:
             namespace = open_netns(str(path))
-        except FlockError:
+        except FieldError:
             continue
         try:
             body = host.get(_number_of(namespace.fd))
-        except KernelRefused:
+        except KernelRefused as refused:
+            if refused.errno in SHORTAGES:
+                raise
             continue
         finally:
             namespace.close()
@@ -119,18 +123,12 @@ def _place(links: PodLinks, link: r.Link, paths: Mapping[int, str]) -> _Place | 
     if path is None:
         return None
     try:
-        namespace = open_netns(path)
-    except FlockError:
+        with entered(path, home=links.home) as found:
+            peer = found.socket.link(link.peer_index)
+            addresses = found.socket.dump(r.dump_addresses(), r.Address.decode)
+    except FieldError:
         return None
-    try:
-        with inside(namespace, home=links.home):
-            pod = Netlink()
-        with pod:
-            peer = pod.link(link.peer_index)
-            addresses = pod.dump(r.dump_addresses(), r.Address.decode)
-    finally:
-        namespace.close()
     if peer is None:
         return None
     on_loopback = frozenset(a.address for a in addresses if a.index == LOOPBACK_INDEX)
-    return _Place(path, namespace.id, peer.name, frozenset(a.address for a in addresses), on_loopback)
+    return _Place(path, found.identity, peer.name, frozenset(a.address for a in addresses), on_loopback)

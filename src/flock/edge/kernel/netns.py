@@ -1,4 +1,7 @@
-"""Network namespaces: opening them by path, telling them apart, and stepping inside for a moment."""
+"""Network namespaces: opening them by path, and stepping inside for a moment.
+
+For want of descriptors or memory neither says anything about a namespace: TryAgain.
+"""
 
 import contextlib
 import ctypes
@@ -7,17 +10,27 @@ import fcntl
 import os
 from collections.abc import Iterator
 
-from flock.core.errors import Code, FieldError, FlockError
+from flock.core.errors import SHORTAGES, Code, FieldError, TryAgain, refusal
 from flock.core.faults import Point, faults
 
 CLONE_NEWNET = 0x40000000
 NS_GET_NSTYPE = 0xB703
+# How the kernel says that a path leads nowhere.  Other errors, as of somebody who may not look, do not.
+NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.ESRCH})
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class NoNamespace(FieldError):
+    """There is no network namespace at that path, for certain."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__("CNI_NETNS", problem, code=Code.INVALID_ENVIRONMENT)
+
+
 class Netns:
-    """An open network namespace.  `id` is the same for every path that leads to it, as long as it lives."""
+    """An open network namespace.  `id` is the same for every path that leads to it, and no other's as long as it lives;
+    for longer than that, see `core/whose.py`."""
 
     def __init__(self, fd: int, path: str) -> None:
         self.fd = fd
@@ -30,23 +43,26 @@ class Netns:
 
 
 def open_netns(path: str) -> Netns:
-    """FieldError naming CNI_NETNS if the path does not lead to a network namespace."""
+    """NoNamespace if the path leads to none, FieldError naming CNI_NETNS if it may and we must not see it."""
     try:
         faults.reach(Point.NETNS)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except ValueError:
-        raise FieldError("CNI_NETNS", f"{path!r} is not a path", code=Code.INVALID_ENVIRONMENT) from None
+        raise NoNamespace(f"{path!r} is not a path") from None
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-            raise FlockError(f"cannot open namespace {path}: {error.strerror}", code=Code.TRY_AGAIN) from None
-        raise FieldError("CNI_NETNS", f"cannot open {path}: {error.strerror}", code=Code.INVALID_ENVIRONMENT) from None
+        problem = f"cannot open {path}: {error.strerror}"
+        if error.errno in SHORTAGES:
+            raise TryAgain(f"CNI_NETNS: {problem}") from None
+        if error.errno in NOWHERE:
+            raise NoNamespace(problem) from None
+        raise FieldError("CNI_NETNS", problem, code=Code.INVALID_ENVIRONMENT) from None
     try:
         kind = fcntl.ioctl(fd, NS_GET_NSTYPE)
     except OSError:
         kind = 0
     if kind != CLONE_NEWNET:
         os.close(fd)
-        raise FieldError("CNI_NETNS", f"{path} is not a network namespace", code=Code.INVALID_ENVIRONMENT)
+        raise NoNamespace(f"{path} is not a network namespace")
     return Netns(fd, path)
 
 
@@ -55,20 +71,14 @@ def own_netns() -> Netns:
     return open_netns("/proc/thread-self/ns/net")
 
 
-def netns_id(path: str) -> str:
-    """The id of the namespace at `path`, empty if there is none.  Raises if that cannot be told now."""
-    try:
-        namespace = open_netns(path)
-    except FieldError:
-        return ""
-    namespace.close()
-    return namespace.id
-
-
 @contextlib.contextmanager
 def inside(namespace: Netns, *, home: Netns) -> Iterator[None]:
     """Run the calling thread in `namespace`.  A thread that cannot come home must not go on working."""
-    _setns(namespace.fd)
+    try:
+        faults.reach(Point.NETNS_ENTER)
+        _setns(namespace.fd)
+    except OSError as error:
+        raise refusal(f"cannot enter {namespace.path}", error) from None
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from flock.core.errors import KernelRefused
+from flock.core.errors import SHORTAGES, KernelRefused, refusal
 from flock.core.facts import HostAddress, NodeFacts
 from flock.core.naming import is_host_interface
 from flock.edge.kernel.switches import write_switch
@@ -84,7 +84,9 @@ def forwarding_off(sysctl: Path, *, ipv6: bool, ipv4: bool) -> list[str]:
 def _read(path: Path) -> str:
     try:
         return path.read_text().strip()
-    except OSError:
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise refusal(f"cannot read {path}", error) from None
         return ""  # an interface that has just gone
 
 

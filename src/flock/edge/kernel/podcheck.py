@@ -2,10 +2,10 @@
 
 import ipaddress
 
-from flock.core.errors import FlockError
+from flock.core.errors import FieldError
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
-from flock.edge.kernel.netns import inside, open_netns
+from flock.core.whose import Whose, whose
 from flock.edge.kernel.podlink import (
     GATEWAY4_BYTES,
     GATEWAY6_BYTES,
@@ -14,27 +14,22 @@ from flock.edge.kernel.podlink import (
     packed,
     primaries,
 )
+from flock.edge.kernel.podnetns import entered
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
 
 
 def pod_differences(links: PodLinks, allocation: Allocation, netns: str) -> list[str]:
-    """Empty if the pod side is as it was set up."""
+    """Empty if the pod side is as it was set up.  TryAgain if that cannot be told now."""
     try:
-        namespace = open_netns(netns)
-    except FlockError as error:
+        with entered(netns, home=links.home) as found:
+            differences = _inside_pod(found.socket, links, allocation)
+            if whose(allocation, found.identity) is Whose.ANOTHERS:
+                return [f"pod namespace: {netns} is not the one the pod was attached to", *differences]
+            return differences
+    except FieldError as error:
         return [f"pod namespace: {error.msg}"]
-    try:
-        found = []
-        if allocation.netns_id and namespace.id != allocation.netns_id:
-            found.append(f"pod namespace: {netns} is not the one the pod was attached to")
-        with inside(namespace, home=links.home):
-            pod = Netlink()
-        with pod:
-            return found + _inside_pod(pod, links, allocation)
-    finally:
-        namespace.close()
 
 
 def _inside_pod(pod: Netlink, links: PodLinks, allocation: Allocation) -> list[str]:

@@ -11,6 +11,7 @@ Three batches: the bare pair, the host side, the pod side.  All of it may be rep
 address detection, no resolution.
 """
 
+import contextlib
 import errno
 import ipaddress
 import random
@@ -19,7 +20,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from flock.core.errors import Code, FlockError, KernelRefused
+from flock.core.errors import Code, FieldError, FlockError, KernelRefused
 from flock.core.faults import Point, faults
 from flock.core.model import Allocation
 from flock.core.naming import (
@@ -32,8 +33,10 @@ from flock.core.naming import (
     alias,
     is_host_interface,
 )
+from flock.core.whose import Identity, Whose, whose
 from flock.edge.kernel import carrier
 from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
+from flock.edge.kernel.podnetns import boot_id, entered, identify, socket_in
 from flock.edge.kernel.switches import correct_switch, write_switch
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
@@ -60,7 +63,7 @@ class Attached(NamedTuple):
     """A finished link: the host side's index, and which namespace the pod side is in."""
 
     host_index: int
-    netns_id: str
+    netns: Identity
 
 
 class Bare(NamedTuple):
@@ -69,7 +72,7 @@ class Bare(NamedTuple):
     host: r.Link
     peer: int
     pod: Netlink
-    netns_id: str
+    netns: Identity
 
 
 class PodLinks:
@@ -78,6 +81,7 @@ class PodLinks:
     def __init__(self, *, sysctl: Path) -> None:
         self.host = Netlink()
         self.home = own_netns()
+        boot_id()  # while there is something to read it with
         self.sysctl = sysctl
 
     # --- setting up ---
@@ -100,8 +104,9 @@ class PodLinks:
                     details="flock attaches pods with a namespace of their own; host-network pods need no CNI",
                 )
             with inside(namespace, home=self.home):
-                pod = Netlink()
+                pod = socket_in(namespace)
                 try:
+                    identity = identify(namespace, pod)
                     link = self._create_pair(allocation, namespace, pod, claimed)
                     faults.reach(Point.ADD_LINK)
                     peer = pod.link(allocation.ifname)
@@ -116,7 +121,7 @@ class PodLinks:
                     raise
         finally:
             namespace.close()
-        return Bare(link, peer.index, pod, namespace.id)
+        return Bare(link, peer.index, pod, identity)
 
     def bring_up(self, allocation: Allocation, bare: Bare, *, announced: Announced) -> Attached:
         """From a bare pair to a working pod."""
@@ -127,7 +132,7 @@ class PodLinks:
             pod.run(pod_side(bare.peer, allocation))
             carrier.start_queue(self.host, bare.host.name)
             faults.reach(Point.ADD_POD_SIDE)
-        return Attached(bare.host.index, bare.netns_id)
+        return Attached(bare.host.index, bare.netns)
 
     def _create_pair(self, allocation: Allocation, namespace: Netns, pod: Netlink, claimed: Claimed) -> r.Link:
         """The bare pair.  Returns the host side, which listens to no router."""
@@ -195,10 +200,9 @@ class PodLinks:
 
     def is_intact(self, allocation: Allocation, netns: str) -> bool:
         """Is the link there, and is `netns` the namespace it leads to?  Raises if `netns` is no namespace."""
-        namespace = open_netns(netns)
-        namespace.close()
-        if allocation.netns_id and namespace.id != allocation.netns_id:
-            return False
+        with entered(netns, home=self.home) as found:
+            if whose(allocation, found.identity) is Whose.ANOTHERS:
+                return False
         link = self.host.link(allocation.host_interface)
         return link is not None and link.up
 
@@ -242,22 +246,13 @@ class PodLinks:
         """
         if not allocation.anycast or not allocation.netns:
             return
-        try:
-            namespace = open_netns(allocation.netns)
-        except FlockError:
-            return
-        try:
-            if allocation.netns_id and namespace.id != allocation.netns_id:
-                return
-            with inside(namespace, home=self.home):
-                pod = Netlink()
-            with pod:
-                if not allocation.netns_id and not self._leads_to(pod, allocation):
-                    return
+        if not allocation.netns_id and self.host.link(allocation.host_interface) is None:
+            return  # nothing leads there: no need to look
+        with contextlib.suppress(FieldError), entered(allocation.netns, home=self.home) as found:
+            judged = whose(allocation, found.identity)
+            if judged is Whose.ITS_OWN or (judged is Whose.UNTOLD and self._leads_to(found.socket, allocation)):
                 requests = [r.delete_address(LOOPBACK_INDEX, a, 8 * len(a)) for a in map(packed, allocation.anycast)]
-                pod.run(requests, ignore=[errno.EADDRNOTAVAIL, errno.ENODEV])
-        finally:
-            namespace.close()
+                found.socket.run(requests, ignore=[errno.EADDRNOTAVAIL, errno.ENODEV])
 
     def _leads_to(self, pod: Netlink, allocation: Allocation) -> bool:
         """Are the host interface and the pod's interface the two ends of one link?"""

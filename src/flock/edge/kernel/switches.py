@@ -2,7 +2,7 @@
 
 import os
 
-from flock.core.errors import KernelRefused
+from flock.core.errors import KernelRefused, TryAgain, refusal
 
 
 def write_switch(path: str, value: str) -> None:
@@ -31,5 +31,5 @@ def correct_switch(path: str, value: str) -> None:
         raise _not_set(path, value, error) from None
 
 
-def _not_set(path: str, value: str, error: OSError) -> KernelRefused:
-    return KernelRefused(f"cannot set {path} to {value}: {error.strerror}", errno=error.errno or 0)
+def _not_set(path: str, value: str, error: OSError) -> KernelRefused | TryAgain:
+    return refusal(f"cannot set {path} to {value}", error)

@@ -14,12 +14,14 @@ from typing import Concatenate, ParamSpec, TypeVar
 from flock.core.announcing import Via
 from flock.core.errors import FlockError
 from flock.core.model import Allocation
+from flock.core.whose import Whose
 from flock.edge.batching import Rounds
 from flock.edge.kernel import adopt, node, original, podcheck, services
 from flock.edge.kernel.announce import Changes, announce, announced
 from flock.edge.kernel.conntrack import Sweeper
 from flock.edge.kernel.observe import observe
 from flock.edge.kernel.podlink import Announced, Attached, Bare, Claimed, PodLinks, packed, prepare_host_side
+from flock.edge.kernel.podnetns import whose_is_at_its_path
 from flock.edge.netlink.socket import Netlink
 from flock.edge.worker import Worker
 
@@ -98,6 +100,9 @@ class Kernel:
 
     async def is_intact(self, allocation: Allocation, netns: str) -> bool:
         return await self._fast.run(self._fast_links.is_intact, allocation, netns)
+
+    async def whose_is_at_its_path(self, allocation: Allocation) -> Whose:
+        return await self._fast.run(whose_is_at_its_path, self._fast_links.home, allocation)
 
     async def detach(self, allocation: Allocation) -> None:
         """Take a pod's link down.  Calls that come while a deletion is under way share the next one."""

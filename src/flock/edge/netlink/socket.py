@@ -9,6 +9,7 @@ import errno
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar
 
@@ -19,6 +20,7 @@ from flock.edge.netlink.route import Link, Request, get_link
 
 NETLINK_NETFILTER = 12
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK = 270, 10, 11, 12
+SO_NETNS_COOKIE = 71
 SO_RCVBUFFORCE = 33  # not capped by net.core.rmem_max, which is 208 KiB on most hosts
 RECEIVE = 256 * 1024  # a dump's datagrams are at most 32 KiB; acknowledgements are tiny
 # Messages per datagram: some 30 KiB, well below a socket's send buffer; and were all of them refused, the answers
@@ -44,6 +46,16 @@ class NetlinkSocket:
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    @property
+    def netns_cookie(self) -> int:
+        """Of the namespace it belongs to: no other had or gets it until the next boot.  0: this kernel has none."""
+        try:
+            return int.from_bytes(self._socket.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8), sys.byteorder)
+        except OSError as error:
+            if error.errno != errno.ENOPROTOOPT:  # before Linux 5.14
+                raise
+            return 0
 
     def close(self) -> None:
         self._socket.close()

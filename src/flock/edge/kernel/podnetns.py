@@ -1,0 +1,71 @@
+"""A pod's network namespace: entered, and told from any other that its path may lead to by now (`core/whose.py`)."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from flock.core.errors import FieldError, TryAgain, refusal
+from flock.core.model import Allocation
+from flock.core.whose import Identity, Whose, whose
+from flock.edge.kernel.netns import Netns, NoNamespace, inside, open_netns
+from flock.edge.netlink.socket import Netlink
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Entered(NamedTuple):
+    """A socket in a namespace, and which one that is."""
+
+    socket: Netlink
+    identity: Identity
+
+
+@contextlib.contextmanager
+def entered(path: str, *, home: Netns) -> Iterator[Entered]:
+    """By a socket: the calling thread is at `home` again.  FieldError as from `open_netns`; TryAgain."""
+    namespace = open_netns(path)
+    try:
+        with inside(namespace, home=home):
+            pod = socket_in(namespace)
+        with pod:
+            yield Entered(pod, identify(namespace, pod))
+    finally:
+        namespace.close()
+
+
+def socket_in(namespace: Netns) -> Netlink:
+    """Of the namespace that the calling thread is in, for errors called `namespace`."""
+    try:
+        return Netlink()
+    except OSError as error:
+        raise refusal(f"cannot open a socket in {namespace.path}", error) from None
+
+
+def identify(namespace: Netns, pod: Netlink) -> Identity:
+    """`pod`: a socket in it, whose cookie costs a microsecond."""
+    return Identity(namespace.id, pod.netns_cookie, boot_id())
+
+
+@functools.cache
+def boot_id() -> str:
+    """Empty where the host tells none."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except (FileNotFoundError, PermissionError):
+        return ""
+
+
+def whose_is_at_its_path(home: Netns, allocation: Allocation) -> Whose:
+    """Does the recorded path still lead to the pod's namespace?  TryAgain if that cannot be told now: whoever takes
+    that for an answer gives up the addresses of a pod that runs."""
+    if not allocation.netns:
+        return Whose.UNTOLD
+    try:
+        with entered(allocation.netns, home=home) as found:
+            return whose(allocation, found.identity)
+    except NoNamespace:
+        return whose(allocation, None)
+    except FieldError as error:
+        raise TryAgain(f"cannot tell whether pod {allocation.pod} is still there: {error.problem}") from None
