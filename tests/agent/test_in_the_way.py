@@ -119,3 +119,17 @@ def test_the_namespace_of_another_pod_is_refused_and_that_pod_unharmed(fresh: No
         fresh.cni("ADD", "b", netns=fresh.path("a"), annotations=asked)
     assert all(map(fresh.ping, addresses_of(result)))
     assert_sound(fresh)
+
+
+def test_a_link_of_another_pod_that_only_has_the_same_numbers_is_left_alone(node: Node) -> None:
+    """Numbers of links are each namespace's own: what is in the way leads to a third one, to the number that a link of
+    ours, which nobody has on record, has on the node."""
+    for name in ("z", "x", "third"):
+        node.namespace(name)
+    far = ("netns", f"{node.prefix}z", "index", 7)
+    node.ip("link", "add", "flockdeadbeef", "index", 4711, "type", "veth", "peer", "name", "eth0", *far)
+    third = ("netns", f"{node.prefix}third", "index", 4711)
+    node.ip("link", "add", "eth0", "index", 7, "type", "veth", "peer", "name", "other", *third, inside="x")
+    assert failure(node, "ADD", "x").code == 106
+    assert set(node.links()) == {"flockdeadbeef"}
+    assert {link["ifname"] for link in node.ip_json("link", inside="x")} == {"lo", "eth0"}

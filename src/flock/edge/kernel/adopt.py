@@ -6,7 +6,6 @@ may send from.  Only where the rest stands is read inside the pod: on `lo` anyca
 """
 
 import re
-import struct
 from collections.abc import Callable, Collection, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,9 +18,8 @@ from flock.core.whose import Identity
 from flock.edge.kernel.netns import open_netns
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed, observe
 from flock.edge.kernel.podlink import LOOPBACK_INDEX, PodLinks, packed
-from flock.edge.kernel.podnetns import entered
+from flock.edge.kernel.podnetns import entered, number_of
 from flock.edge.netlink import route as r
-from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
 
 NAMESPACES = Path("/run/netns")  # where runtimes keep pods' namespaces
@@ -102,20 +100,14 @@ def _paths(host: Netlink) -> dict[int, str]:
         except FieldError:
             continue
         try:
-            body = host.get(_number_of(namespace.fd))
+            found[number_of(namespace, seen_by=host)] = str(path)
         except KernelRefused as refused:
             if refused.errno in SHORTAGES:
                 raise
             continue
         finally:
             namespace.close()
-        (number,) = struct.unpack("=i", w.attrs(body, 4)[w.NETNSA_NSID])
-        found[number] = str(path)
     return found
-
-
-def _number_of(fd: int) -> r.Request:
-    return r.Request("tell a namespace's number", w.RTM_GETNSID, 0, bytes(4) + w.attr(w.NETNSA_FD, w.u32(fd)))
 
 
 def _place(links: PodLinks, link: r.Link, paths: Mapping[int, str]) -> _Place | None:

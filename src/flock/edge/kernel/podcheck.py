@@ -14,7 +14,7 @@ from flock.edge.kernel.podlink import (
     packed,
     primaries,
 )
-from flock.edge.kernel.podnetns import entered
+from flock.edge.kernel.podnetns import Entered, entered
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
@@ -24,7 +24,7 @@ def pod_differences(links: PodLinks, allocation: Allocation, netns: str) -> list
     """Empty if the pod side is as it was set up.  TryAgain if that cannot be told now."""
     try:
         with entered(netns, home=links.home) as found:
-            differences = _inside_pod(found.socket, links, allocation)
+            differences = _inside_pod(found, links, allocation)
             if whose(allocation, found.identity) is Whose.ANOTHERS:
                 return [f"pod namespace: {netns} is not the one the pod was attached to", *differences]
             return differences
@@ -32,14 +32,14 @@ def pod_differences(links: PodLinks, allocation: Allocation, netns: str) -> list
         return [f"pod namespace: {error.msg}"]
 
 
-def _inside_pod(pod: Netlink, links: PodLinks, allocation: Allocation) -> list[str]:
-    name = allocation.ifname
+def _inside_pod(inside: Entered, links: PodLinks, allocation: Allocation) -> list[str]:
+    name, pod = allocation.ifname, inside.socket
     link = pod.link(name)
     if link is None:
         return [f"pod interface {name}: missing"]
     found = []
     host = links.host.link(allocation.host_interface)
-    if host is not None and (link.peer_index != host.index or host.peer_index != link.index):
+    if host is not None and not links.is_pair(host, link, inside.namespace):
         found.append(f"pod interface {name}: is not the other end of {host.name}")
     if not link.up:
         found.append(f"pod interface {name}: is down")

@@ -36,7 +36,7 @@ from flock.core.naming import (
 from flock.core.whose import Identity, Whose, whose
 from flock.edge.kernel import carrier
 from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
-from flock.edge.kernel.podnetns import boot_id, entered, identify, socket_in
+from flock.edge.kernel.podnetns import Entered, boot_id, entered, identify, number_of, socket_in
 from flock.edge.kernel.switches import correct_switch, write_switch
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
@@ -150,14 +150,16 @@ class PodLinks:
         except KernelRefused as refused:
             if refused.errno != errno.EEXIST:
                 raise
-            self._clear_the_way(allocation, name, pod, claimed)
+            self._clear_the_way(allocation, name, namespace, pod, claimed)
             link = self.host.create(request, name)
         if link.heeds_routers or (allocation.ip6 and (link.ipv6_off or not link.forwards6)):
             with inside(self.home, home=namespace):
                 prepare_host_side(self.sysctl, name, ipv6=bool(allocation.ip6))
         return link
 
-    def _clear_the_way(self, allocation: Allocation, name: str, pod: Netlink, claimed: Claimed) -> None:
+    def _clear_the_way(
+        self, allocation: Allocation, name: str, namespace: Netns, pod: Netlink, claimed: Claimed
+    ) -> None:
         stale = self.host.link(name)
         if stale is not None:
             self.host.run([r.delete_link(stale.index)], ignore=[errno.ENODEV])
@@ -168,7 +170,7 @@ class PodLinks:
         ours = (
             other_end is not None
             and is_host_interface(other_end.name)
-            and other_end.peer_index == taken.index
+            and self.is_pair(other_end, taken, namespace)
             and not claimed(other_end.name)
         )
         if not ours:
@@ -250,14 +252,21 @@ class PodLinks:
             return  # nothing leads there: no need to look
         with contextlib.suppress(FieldError), entered(allocation.netns, home=self.home) as found:
             judged = whose(allocation, found.identity)
-            if judged is Whose.ITS_OWN or (judged is Whose.UNTOLD and self._leads_to(found.socket, allocation)):
+            if judged is Whose.ITS_OWN or (judged is Whose.UNTOLD and self.leads_to(allocation, found)):
                 requests = [r.delete_address(LOOPBACK_INDEX, a, 8 * len(a)) for a in map(packed, allocation.anycast)]
                 found.socket.run(requests, ignore=[errno.EADDRNOTAVAIL, errno.ENODEV])
 
-    def _leads_to(self, pod: Netlink, allocation: Allocation) -> bool:
-        """Are the host interface and the pod's interface the two ends of one link?"""
-        host, peer = self.host.link(allocation.host_interface), pod.link(allocation.ifname)
-        return host is not None and peer is not None and (host.peer_index, peer.peer_index) == (peer.index, host.index)
+    # --- looking ---
+
+    def leads_to(self, allocation: Allocation, found: Entered) -> bool:
+        """Are the host interface, and the pod's interface in this namespace, the two ends of one link?"""
+        host, peer = self.host.link(allocation.host_interface), found.socket.link(allocation.ifname)
+        return host is not None and peer is not None and self.is_pair(host, peer, found.namespace)
+
+    def is_pair(self, host: r.Link, peer: r.Link, namespace: Netns) -> bool:
+        """`peer` is in `namespace`.  Numbers of links are each namespace's own, so two that agree may be others'."""
+        numbers_agree = (host.peer_index, peer.peer_index) == (peer.index, host.index)
+        return numbers_agree and 0 <= host.peer_netns == number_of(namespace, seen_by=self.host)
 
 
 # --- the messages ---------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,14 +11,17 @@ from flock.core.errors import FieldError, TryAgain, refusal
 from flock.core.model import Allocation
 from flock.core.whose import Identity, Whose, whose
 from flock.edge.kernel.netns import Netns, NoNamespace, inside, open_netns
+from flock.edge.netlink import route as r
+from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Entered(NamedTuple):
-    """A socket in a namespace, and which one that is."""
+    """A namespace with a socket in it, and which one that is."""
 
+    namespace: Netns
     socket: Netlink
     identity: Identity
 
@@ -30,7 +34,7 @@ def entered(path: str, *, home: Netns) -> Iterator[Entered]:
         with inside(namespace, home=home):
             pod = socket_in(namespace)
         with pod:
-            yield Entered(pod, identify(namespace, pod))
+            yield Entered(namespace, pod, identify(namespace, pod))
     finally:
         namespace.close()
 
@@ -46,6 +50,13 @@ def socket_in(namespace: Netns) -> Netlink:
 def identify(namespace: Netns, pod: Netlink) -> Identity:
     """`pod`: a socket in it, whose cookie costs a microsecond."""
     return Identity(namespace.id, pod.netns_cookie, boot_id())
+
+
+def number_of(namespace: Netns, *, seen_by: Netlink) -> int:
+    """By which links in the namespace of that socket tell where their other end is.  -1: none of them leads there."""
+    asked = bytes(4) + w.attr(w.NETNSA_FD, w.u32(namespace.fd))
+    body = seen_by.get(r.Request("tell a namespace's number", w.RTM_GETNSID, 0, asked))
+    return int(struct.unpack("=i", w.attrs(body, 4)[w.NETNSA_NSID])[0])
 
 
 @functools.cache
