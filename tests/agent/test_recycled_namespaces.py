@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from anycasting import ANYCAST, granting
-from looking import OWN, addresses_of, pod_side, settle
+from looking import OWN, addresses_of, pod_side, settle, undisturbed
 
-from flock.edge.kernel.podnetns import boot_id
+from flock.edge.boot import boot_id
 from harness import Node, eventually, run
 from namespaces import within
 
@@ -72,6 +72,16 @@ def lose_link(node: Node, result: dict[str, Any]) -> None:
     node.ip("link", "del", result["interfaces"][0]["name"])
 
 
+def forget_all_but_the_inode(node: Node) -> None:
+    """As an earlier version recorded it."""
+    rewrite(node, lambda entry: [entry.pop(key) for key in ("netns_cookie", "boot_id")])
+
+
+def call_the_boot_otherwise(node: Node) -> None:
+    """As a host that is a container does for its own processes, and not for those of containers in it."""
+    rewrite(node, lambda entry: entry.update(boot_id="7d8a1f3e-0000-4000-8000-000000000000"))
+
+
 def test_it_does_not_get_the_dead_pods_link(node: Node) -> None:
     result = node.pod("a")
     path = recycle(node, "a")
@@ -124,7 +134,7 @@ def test_what_was_attached_before_a_reboot_is_dead_whatever_its_numbers(node: No
     lose_link(node, result)
     (entry,) = node.allocations().values()
     assert entry["boot_id"] == boot_id() and entry["netns_cookie"] > 1
-    rewrite(node, lambda entry: entry.update(boot_id="7d8a1f3e-0000-4000-8000-000000000000"))
+    call_the_boot_otherwise(node)
     node.start()
     assert node.ask("pods")[0]["state"] == "dead"
     assert bare(node.path("a"))
@@ -134,10 +144,27 @@ def test_what_was_attached_before_a_reboot_is_dead_whatever_its_numbers(node: No
     settle(node)
 
 
+@pytest.mark.parametrize("earlier", [forget_all_but_the_inode, call_the_boot_otherwise])
+def test_a_running_pod_is_known_by_its_link_where_the_record_says_less(
+    node: Node, earlier: Callable[[Node], None]
+) -> None:
+    """From the upgrade on: the reboot after it finds no pod alive in another's namespace."""
+    result = node.pod("a")
+    node.stop()
+    before = node.allocations()
+    earlier(node)
+    with undisturbed(node, *addresses_of(result)):
+        node.start()
+        assert node.allocations() == before
+    path = recycle(node, "a")
+    node.start()
+    assert node.ask("pods")[0]["state"] == "dead" and bare(path)
+
+
 def test_an_entry_of_an_earlier_version_goes_on_by_its_inode(node: Node) -> None:
     result = node.pod("a")
     lose_link(node, result)
-    rewrite(node, lambda entry: [entry.pop(key) for key in ("netns_cookie", "boot_id")])
+    forget_all_but_the_inode(node)
     node.start()
     settle(node)
     assert all(map(node.ping, addresses_of(result)))

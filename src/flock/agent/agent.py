@@ -25,7 +25,7 @@ from flock.agent.reconciling import Reconciler
 from flock.agent.serving import Serving
 from flock.agent.status import Status
 from flock.agent.verbs import Verbs
-from flock.core.errors import FieldError, TryAgain
+from flock.core.errors import FieldError, StoreFailure, TryAgain
 from flock.core.happenings import NodeReady, Started
 from flock.core.kinds import NODE_CONFIGS, NODES, TEMPLATES
 from flock.edge import rundir
@@ -205,6 +205,10 @@ class Agent:
                 said = (found.pod, found.container_id, found.host_interface)
                 log.warning("adopting pod=%s container=%s interface=%s", *said)
                 await parts.attached.record(found)
+        try:
+            await asyncio.gather(*map(parts.attached.record, await parts.kernel.placed(parts.attached.entries)))
+        except StoreFailure as failed:  # at the next start, then: they go on as they did
+            log.warning("could not record which namespaces pods are in problem=%s", failed)
         parts.ipam.seed(parts.attached.entries, parts.store.released)
         log.info("loaded store allocations=%d", len(parts.attached.entries))
 

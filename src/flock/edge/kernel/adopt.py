@@ -5,16 +5,20 @@ says whose it is, host routes and permanent neighbours its primary addresses and
 may send from.  Only where the rest stands is read inside the pod: on `lo` anycast, else `addresses`.
 """
 
+import contextlib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
-from flock.core.errors import SHORTAGES, FieldError, KernelRefused
+import msgspec
+
+from flock.core.errors import SHORTAGES, FieldError, FlockError, KernelRefused
 from flock.core.model import Allocation
 from flock.core.naming import POD_INTERFACE, format_mac, host_interface
 from flock.core.whose import Identity
+from flock.edge.boot import boot_id
 from flock.edge.kernel.netns import open_netns
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed, observe
 from flock.edge.kernel.podlink import LOOPBACK_INDEX, PodLinks, packed
@@ -50,6 +54,20 @@ def unrecorded(links: PodLinks, *, recorded: Collection[str], sources: Sources, 
     allowed, paths = sources(), _paths(links.host)
     found = [_entry(x, observed, allowed.get(x.name, ()), _place(links, x, paths), now) for x in strange]
     return [entry for entry in found if entry is not None]
+
+
+def placed(links: PodLinks, recorded: Iterable[Allocation]) -> list[Allocation]:
+    """Entries that do not say which namespace of this boot is the pod's, with what does: a link of its name that leads
+    there proves it.  Earlier versions recorded the inode alone; and a boot has two names where the agent is moved into
+    or out of a container of a host that is a container itself.  What cannot be looked at is left as it is."""
+    found = []
+    for entry in recorded:
+        if entry.state != "committed" or not entry.netns_id or entry.boot_id == boot_id():
+            continue
+        with contextlib.suppress(FlockError), entered(entry.netns, home=links.home) as place:
+            if place.identity.netns_id == entry.netns_id and links.leads_to(entry, place):
+                found.append(msgspec.structs.replace(entry, **place.identity._asdict()))
+    return found
 
 
 def _entry(

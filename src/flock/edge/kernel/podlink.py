@@ -34,9 +34,10 @@ from flock.core.naming import (
     is_host_interface,
 )
 from flock.core.whose import Identity, Whose, whose
+from flock.edge.boot import boot_id
 from flock.edge.kernel import carrier
 from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
-from flock.edge.kernel.podnetns import Entered, boot_id, entered, identify, number_of, socket_in
+from flock.edge.kernel.podnetns import Entered, entered, identify, number_of, socket_in
 from flock.edge.kernel.switches import correct_switch, write_switch
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w

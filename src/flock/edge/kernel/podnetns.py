@@ -1,21 +1,18 @@
 """A pod's network namespace: entered, and told from any other that its path may lead to by now (`core/whose.py`)."""
 
 import contextlib
-import functools
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from flock.core.errors import FieldError, TryAgain, refusal
 from flock.core.model import Allocation
 from flock.core.whose import Identity, Whose, whose
+from flock.edge.boot import boot_id
 from flock.edge.kernel.netns import Netns, NoNamespace, inside, open_netns
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Entered(NamedTuple):
@@ -57,15 +54,6 @@ def number_of(namespace: Netns, *, seen_by: Netlink) -> int:
     asked = bytes(4) + w.attr(w.NETNSA_FD, w.u32(namespace.fd))
     body = seen_by.get(r.Request("tell a namespace's number", w.RTM_GETNSID, 0, asked))
     return int(struct.unpack("=i", w.attrs(body, 4)[w.NETNSA_NSID])[0])
-
-
-@functools.cache
-def boot_id() -> str:
-    """Empty where the host tells none."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except (FileNotFoundError, PermissionError):
-        return ""
 
 
 def whose_is_at_its_path(home: Netns, allocation: Allocation) -> Whose:

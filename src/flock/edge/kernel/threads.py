@@ -120,6 +120,7 @@ class Kernel:
     pod_differences = _in_slow_thread(podcheck.pod_differences, _links)
     prepare_host_side = _in_slow_thread(prepare_host_side, _sysctl)
     unrecorded = _in_slow_thread(adopt.unrecorded, _links)
+    placed = _in_slow_thread(adopt.placed, _links)
 
     # --- what is announced ---
 
