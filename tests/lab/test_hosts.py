@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from flock.lab import namespaces
@@ -30,3 +31,16 @@ def test_who_ends_all_of_a_host_ends_what_was_just_started(host: Host) -> None:
             missed.append(number)
             host.stop(f"role{number}")
     assert missed == []
+
+
+def test_a_record_from_before_a_reboot_names_no_process_of_this_one(host: Host) -> None:
+    """Its number and the time since boot may both come up again, in a directory that is no tmpfs."""
+    host.spawn("role", ["sleep", "60"])
+    process = host.process("role")
+    assert process is not None and process.boot
+    record = host.home / "role.process"
+    record.write_bytes(msgspec.json.encode(msgspec.structs.replace(process, boot="another")))
+    assert not host.running("role")
+    host.stop("role")
+    assert namespaces.pids(host.netns) == (process.pid,), "it is left alone"
+    end([process.pid])

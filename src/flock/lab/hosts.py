@@ -1,7 +1,8 @@
 """A host of the lab: a namespace, a directory, and the processes that run in it.
 
-Every process has a record `<home>/<role>.process` with its pid and the moment it started, which together never name
-another process, and a log `<home>/<role>.log`.  Processes are detached: they outlive the command that started them.
+Every process has a record `<home>/<role>.process` with its pid, the moment it started and the boot, which together
+never name another process, and a log `<home>/<role>.log`.  Processes are detached: they outlive the command that
+started them.
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from flock.edge.boot import boot_id
 from flock.lab import namespaces
 from flock.lab.errors import LabError
 
@@ -25,6 +27,7 @@ STOP_PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL; BIRD and FRR withdraw th
 class Process(msgspec.Struct, frozen=True):
     pid: int
     started: int  # clock ticks after boot, from /proc
+    boot: str = ""  # of an earlier version: not told
 
 
 class Host:
@@ -70,7 +73,7 @@ class Host:
         wait_until(entered, timeout=ENTER_PATIENCE, pause=0.001)
         started = _started(pid)
         if started is not None:
-            self._record(role).write_bytes(msgspec.json.encode(Process(pid, started)))
+            self._record(role).write_bytes(msgspec.json.encode(Process(pid, started, boot_id())))
 
     def process(self, role: str) -> Process | None:
         """The role's process if it is alive."""
@@ -78,7 +81,8 @@ class Host:
             recorded = msgspec.json.decode(self._record(role).read_bytes(), type=Process)
         except (OSError, msgspec.DecodeError):
             return None
-        return recorded if _started(recorded.pid) == recorded.started else None
+        of_this_boot = recorded.boot in ("", boot_id())
+        return recorded if of_this_boot and _started(recorded.pid) == recorded.started else None
 
     def running(self, role: str) -> bool:
         return self.process(role) is not None
