@@ -70,7 +70,12 @@ def unpack(packed: bytes) -> tuple[About, Files]:
 
 
 def write(path: Path, packed: bytes) -> None:
-    """For its owner alone, whole or not at all."""
+    """For its owner alone, whole or not at all.  What is no file, as a pipe or /dev/null, is written to and stays what
+    it is; of a link, what it leads to is replaced."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(packed)
+        return
+    path = path.resolve()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
