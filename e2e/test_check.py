@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from signal import SIGINT, SIGKILL, SIGTERM, Signals
+from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, Signals
 
 import pytest
 from checking import checked, flockctl, passed, red
@@ -109,7 +109,7 @@ def test_a_bird_that_stands_still_shows_as_sessions_of_its_node(well: Cluster) -
     assert not {"agent", "policy rules", "policy denies", "node to pod"} & {check for check, _ in red(rows)}
 
 
-@pytest.mark.parametrize("by", [SIGINT, SIGTERM, SIGKILL], ids=lambda s: s.name)
+@pytest.mark.parametrize("by", [SIGINT, SIGTERM, SIGHUP, SIGKILL], ids=lambda s: s.name)
 def test_an_interrupted_check_leaves_nothing_and_a_killed_one_is_cleaned_up_by_the_next(
     well: Cluster, by: Signals
 ) -> None:

@@ -159,7 +159,7 @@ def test_rules_that_go_while_pods_are_there_let_a_denied_packet_through(lab: Lab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda s: s.name)
 def test_an_interrupted_check_leaves_nothing_and_a_killed_one_is_cleaned_up_by_the_next(
     lab: Lab, by: signal.Signals
 ) -> None:

@@ -4,12 +4,10 @@ Exit codes: 0 all works (skipped is fine), 1 something does not, 2 wrong usage, 
 """
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from flock.cli.answers import NO, Shown, print_json, show
@@ -67,9 +65,6 @@ def _cluster(arguments: argparse.Namespace) -> int:
 
 
 def _examine(ground: Ground, arguments: argparse.Namespace) -> int:
-    """Interrupted or told to end, what the check made is removed before anything else."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell ignores the first for what runs in the background
-        signal.signal(number, _interrupted)
     try:
         rows = examine(ground)
     except KeyboardInterrupt:
@@ -80,10 +75,6 @@ def _examine(ground: Ground, arguments: argparse.Namespace) -> int:
     else:
         print(shown(rows))
     return 0 if works(rows) else NO
-
-
-def _interrupted(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def differences(arguments: argparse.Namespace) -> int:

@@ -110,11 +110,14 @@ class ClusterGround:
             return self._flockctl(node, *command[1:])
         return " ".join(command) if command[0] == "kubectl" else f"{' '.join(command)}   (on {node})"
 
+    def stop(self) -> None:
+        self._kubectl.stop()
+
     def clean(self) -> None:
         """It is enough that the API server knows: the rest is done by the cluster, in its own time."""
         if self._made:
             try:
-                self._delete(self._namespace)
+                _delete(self._kubectl.anew(), self._namespace)
             except KubectlRefused as error:
                 left = f"namespace {self._namespace} is left: {error.msg}; the next check removes it"
                 print(f"flockctl: {left}", file=sys.stderr)
@@ -274,10 +277,7 @@ class ClusterGround:
             # somebody may have given the label to a namespace of their own, for the grants that go with it
             ours = metadata["name"].startswith(f"{NAMESPACE}-") and owner is not None
             if ours and "deletionTimestamp" not in metadata and not _is_alive(owner, now=time.time()):
-                self._delete(metadata["name"])
-
-    def _delete(self, namespace: str) -> None:
-        self._kubectl.run("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
+                _delete(self._kubectl, metadata["name"])
 
 
 def cluster_ground(*, kubeconfig: Path | None, context: str, chosen: Any) -> ClusterGround:
@@ -290,6 +290,10 @@ def cluster_ground(*, kubeconfig: Path | None, context: str, chosen: Any) -> Clu
     if not nodes:
         raise FlockError("no agent of flock runs in this cluster")
     return ClusterGround(kubectl, nodes=nodes, agents=agents)
+
+
+def _delete(kubectl: Kubectl, namespace: str) -> None:
+    kubectl.run("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
 
 
 def _node_addresses(kubectl: Kubectl) -> dict[str, str]:

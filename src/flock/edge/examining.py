@@ -1,11 +1,14 @@
 """Runs a check on its ground, a lab or a cluster: prepares it, lets everyone ask at once, cleans up in any case."""
 
+import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol
+from threading import Thread
+from types import FrameType
+from typing import Any, Protocol
 
 from flock.core.checkup import (
     ASKING,
@@ -51,33 +54,84 @@ class Ground(Protocol):
     def look(self, node: str, command: Sequence[str]) -> str:
         """How to run a command on a node, for whoever wants to look further."""
 
+    def stop(self) -> None:
+        """Let nobody wait any longer who waits for an answer: `clean` is next.  Called by another thread."""
+
     def clean(self) -> None:
         """Leave nothing behind."""
 
 
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # by somebody, a service manager, a terminal that is closed
+
+
 def examine(ground: Ground) -> list[Row]:
-    try:
-        rows = ground.prepare()
-        asked, unasked = ground.more()
-        asked = [*questions(ground.places), *asked]
-        rows += judged(asked, _ask_all(ground, asked), owner=ground.owner, look=ground.look)
-        if len(ground.places) < 2:
-            rows.append(skipped("across nodes", "it takes two nodes with pods"))
-        return [*rows, *_anycast(ground), *unasked]
-    finally:
-        with _deaf():
+    """KeyboardInterrupt if it is told to end: after what it made was removed, without waiting for any answer."""
+    with _heard(ground) as heard:
+        try:
+            return _examined(ground)
+        finally:
+            heard.enough = True  # whoever asks for an end now gets it a moment later
             ground.clean()
 
 
+def _examined(ground: Ground) -> list[Row]:
+    rows = ground.prepare()
+    asked, unasked = ground.more()
+    asked = [*questions(ground.places), *asked]
+    rows += judged(asked, _ask_all(ground, asked), owner=ground.owner, look=ground.look)
+    if len(ground.places) < 2:
+        rows.append(skipped("across nodes", "it takes two nodes with pods"))
+    return [*rows, *_anycast(ground), *unasked]
+
+
+class _Heard:
+    enough = False
+
+
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Whoever asks twice for an end gets it a moment later."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+def _heard(ground: Ground) -> Iterator[_Heard]:
+    """The first of `ENDS` ends it, unless it is over; further ones do not keep it from cleaning up.  A shell ignores
+    SIGINT for what runs in the background, where somebody may send it all the same; `nohup` means what it says."""
+    heard = _Heard()
+
+    def interrupted(_: int, __: FrameType | None) -> None:
+        if not heard.enough:
+            heard.enough = True
+            raise KeyboardInterrupt
+
+    before: dict[signal.Signals, Any] = {}
+    with _told_at_once(ground.stop):
+        try:
+            for number in ENDS:
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                    before[number] = signal.signal(number, interrupted)
+            yield heard
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _told_at_once(stop: Callable[[], None]) -> Iterator[None]:
+    """A handler in Python runs when the main thread does, and that may wait for all others: a signal that comes just
+    before it begins to wait does not wake it up.  So a thread hears of it, and ends what they wait for."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def listen() -> None:
+        while os.read(reading, 1):
+            stop()
+
+    listening = Thread(target=listen, daemon=True)
+    listening.start()
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        os.close(writing)
+        listening.join()
+        os.close(reading)
 
 
 def _ask_all(ground: Ground, asked: Sequence[Question]) -> list[Reply]:

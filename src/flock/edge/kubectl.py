@@ -3,8 +3,12 @@
 What lasts is `view/kubectl.py`."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
+from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +36,8 @@ class Kubectl:
     def __init__(self, *, kubeconfig: Path | None, context: str) -> None:
         self._command = called(kubeconfig=kubeconfig, context=context)
         self.words = ["kubectl", *self._command[1:]]  # as somebody would type it
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
 
     def command(self, *arguments: str) -> list[str]:
         return [*self._command, *arguments]
@@ -39,21 +45,39 @@ class Kubectl:
     def run(self, *arguments: str, stdin: bytes = b"", patience: float = PATIENCE) -> bytes:
         """What it prints.  A session of its own: the terminal's Ctrl-C is for us, and we have to clean up by it."""
         try:
-            done = subprocess.run(
-                self.command(*arguments),
-                input=stdin,
-                capture_output=True,
-                timeout=patience,
-                check=False,
-                start_new_session=True,
-            )
+            returned, said, complaint = self._run(self.command(*arguments), stdin, patience)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise KubectlRefused(f"kubectl {arguments[0]}: {getattr(error, 'strerror', None) or 'no answer'}") from None
-        if done.returncode:
-            lines = done.stderr.decode(errors="replace").strip().splitlines()
-            said = [line for line in lines if "exit code" not in line] or ["failed"]
-            raise KubectlRefused(f"kubectl {arguments[0]}: {said[-1][:300]}")
-        return done.stdout
+        if returned:
+            lines = complaint.decode(errors="replace").strip().splitlines()
+            told = [line for line in lines if "exit code" not in line] or ["failed"]
+            raise KubectlRefused(f"kubectl {arguments[0]}: {told[-1][:300]}")
+        return said
+
+    def _run(self, command: list[str], stdin: bytes, patience: float) -> tuple[int, bytes, bytes]:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+            self._running.add(process)
+            try:
+                if self._stopped:  # since, or by somebody who did not see this one
+                    _kill(process)
+                said, complaint = process.communicate(stdin, timeout=patience)
+                return process.returncode, said, complaint
+            finally:
+                _kill(process)
+                self._running.discard(process)
+
+    def stop(self) -> None:
+        """Nobody waits for an answer any longer, in whichever thread, and nothing more is asked: what still has to be
+        is asked of `anew`."""
+        self._stopped = True
+        for process in tuple(self._running):
+            _kill(process)
+
+    def anew(self) -> "Kubectl":
+        found = copy(self)
+        found._running, found._stopped = set(), False
+        return found
 
     def get(self, *arguments: str) -> Any:
         """An object, or the items of a list."""
@@ -71,6 +95,13 @@ class Kubectl:
         pods.sort(key=lambda p: ("deletionTimestamp" not in p["metadata"], p["status"].get("phase") == "Running"))
         ours = (pod for pod in pods if pod["spec"].get("hostNetwork"))
         return {pod["spec"]["nodeName"]: pod for pod in ours if pod["spec"].get("nodeName")}
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With what it started to log in, which has its pipes: all of its session."""
+    if process.poll() is None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def in_agent(pod: dict[str, Any], *command: str, stdin: bool = False) -> list[str]:

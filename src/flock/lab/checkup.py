@@ -111,6 +111,9 @@ class LabGround:
             return self._flockctl(node, *command[1:])
         return f"flockctl lab exec --dir {self._lab.home.path} {node} -- {' '.join(command)}"
 
+    def stop(self) -> None:
+        """Nobody waits for more than some seconds in a lab."""
+
     def clean(self) -> None:
         self._remove_pods()
         self._lock.close()
