@@ -172,10 +172,82 @@ def test_a_question_about_nobody_is_refused(node: PolicyIndex, source: str, dest
     assert error.value.field == field
 
 
-@pytest.mark.parametrize("text", ["80/XYZ", "0/TCP", "65536", "http/TCP", "/TCP"])
+@pytest.mark.parametrize(
+    "text", ["80/XYZ", "0/TCP", "65536", "http/TCP", "/TCP", "tcp", "UDP", "http", "", "/", "80/", "8" * 5000, "-1/TCP"]
+)
 def test_a_port_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(FieldError):
+    with pytest.raises(FieldError) as error:
         parse_port(text)
+    assert error.value.field == "port"
+
+
+NODE = (ip_address("192.0.2.1"), ip_address("2001:db8:ff::1"))
+
+
+@pytest.mark.parametrize(
+    ("destination", "what", "verdict", "told"),
+    [
+        ("192.0.2.1", "179/TCP", "deny", "walled off"),
+        ("2001:db8:ff::1", "179/TCP", "deny", "walled off"),
+        ("fe80::1", "179/TCP", "deny", "walled off"),
+        ("fe80::1%eth0", "3784/UDP", "deny", "walled off"),
+        ("192.0.2.1", "3785/UDP", "deny", "walled off"),
+        ("192.0.2.1", "4784/UDP", "deny", "walled off"),
+        ("ff02::5", "ospf", "deny", "walled off"),
+        ("224.0.0.5", "OSPF", "deny", "walled off"),
+        ("192.0.2.1", "179/UDP", "allow", ""),
+        ("192.0.2.1", "3784/TCP", "allow", ""),
+        ("192.0.2.9", "179/TCP", "allow", ""),  # of another node, or a router
+        ("fe80::1", "53/UDP", "allow", ""),
+        ("ff02::1", "icmpv6", "allow", ""),
+        ("::ffff:192.0.2.1", "179/TCP", "deny", "walled off"),
+        ("fe80::2", "80/TCP", "deny", "on its own link alone"),
+        ("ff0e::1", "80/UDP", "deny", "not routed"),
+        ("239.1.1.1", "80/UDP", "deny", "not routed"),
+        ("127.0.0.1", "80/TCP", "allow", "does not leave"),
+        ("::1", "80/TCP", "allow", "does not leave"),
+    ],
+)
+def test_what_a_pod_sends_to_its_node_and_to_nobody_in_particular(
+    node: PolicyIndex, destination: str, what: str, verdict: str, told: str
+) -> None:
+    answer = ask(node, "x/b", destination, what, node_addresses=NODE)
+    assert answer.verdict == verdict and told in str(answer)
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"), [("fe80::1", "allow"), ("fe80::2", "deny"), ("127.0.0.1", "deny"), ("::1", "deny")]
+)
+def test_what_comes_from_such_an_address(node: PolicyIndex, source: str, verdict: str) -> None:
+    assert ask(node, source, "x/a", "80/TCP", node_addresses=NODE).verdict == verdict
+
+
+def test_walls_come_before_policies_and_are_about_pods_alone(node: PolicyIndex) -> None:
+    assert "walled off" in str(ask(node, "x/a", "192.0.2.1", "179/TCP", node_addresses=NODE))
+    assert ask(node, "203.0.113.9", "192.0.2.1", "179/TCP", node_addresses=NODE).verdict == "allow"
+    assert ask(node, "192.0.2.1", "x/b", "179/TCP", node_addresses=NODE).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "field", "told"),
+    [
+        ("ff02::1", "x/a", "source", "nobody's address"),
+        ("0.0.0.0", "x/a", "source", "nobody's address"),
+        ("x/a", "::", "destination", "nobody's address"),
+        ("x/a", "10.0.0.0/8", "destination", "is a prefix"),
+        ("a", "x/b", "source", "there is x/a"),
+        ("x/a", "c", "destination", "there is y/c"),
+        ("x/a", "", "destination", "neither an address nor a pod"),
+        ("x/a", "/", "destination", "not known here"),
+        ("x/a/b", "x/b", "source", "not known here"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_says_what_it_takes(
+    node: PolicyIndex, source: str, destination: str, field: str, told: str
+) -> None:
+    with pytest.raises(FieldError, match=told) as error:
+        ask(node, source, destination, "80/TCP")
+    assert error.value.field == field
 
 
 def test_only_pods_of_this_node_are_described(node: PolicyIndex) -> None:

@@ -3,12 +3,14 @@
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from flock.core.errors import FieldError
+from flock.core.policy.addresses import is_nodes, no_source, plain, unreachable
 from flock.core.policy.compiled import (
     DIRECTIONS,
     Address,
@@ -21,8 +23,11 @@ from flock.core.policy.compiled import (
     counting,
 )
 from flock.core.policy.index import PolicyIndex
-from flock.core.policy.judging import Explanation, Party, evaluate
+from flock.core.policy.judging import Explanation, Finding, Outcome, Party, evaluate
 from flock.core.policy.wording import policy_text, rule_text, tier_rule_text
+
+_WITH_PORTS = ("TCP", "UDP", "SCTP")
+_WITHOUT_PORTS = ("ICMP", "ICMPV6", "OSPF", "IGMP", "GRE", "ESP", "AH", "IPIP", "VRRP", "PIM")
 
 
 class PolicyRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,30 +116,67 @@ def why(
     node_addresses: Collection[Address] = (),
 ) -> tuple[Explanation, ...]:
     """`source`, `destination`: `namespace/name` of a pod, or an address.  One answer per family both ends have."""
+    node_addresses = frozenset(node_addresses)
     sources, destinations = _parties(index, source, field="source"), _parties(index, destination, field="destination")
     pairs = [(s, d) for s in sources for d in destinations if (":" in s.address) == (":" in d.address)]
     if not pairs:
         raise FieldError("destination", f"{destination} has no address of the family of {source}")
 
     def judged(compiled: Compiled, s: Party, d: Party) -> Explanation:
-        return evaluate(compiled, source=s, destination=d, protocol=protocol, port=port, node_addresses=node_addresses)
+        own = node_addresses | {a for a in map(ip_address, (s.address, d.address)) if is_nodes(a)}
+        return evaluate(compiled, source=s, destination=d, protocol=protocol, port=port, node_addresses=own)
 
     found = []
     for s, d in pairs:
+        if settled := _settled(s, d, protocol=protocol, port=port):
+            found.append(settled)
+            continue
         would = as_audited(index.compiled, (s.interface, d.interface))
         answer = judged(index.compiled, s, d)
         found.append(replace(answer, audited=judged(would, s, d)) if would else answer)
     return tuple(found)
 
 
+def _settled(source: Party, destination: Party, *, protocol: str, port: int | None) -> Explanation | None:
+    """What becomes of it where no policy is asked."""
+    ends = ip_address(source.address), ip_address(destination.address)
+    if why_not := no_source(ends[0]):
+        raise FieldError("source", why_not)
+    if ends[1].is_unspecified:
+        raise FieldError("destination", f"{ends[1]} is nobody's address")
+    itself = source.interface and source.interface == destination.interface  # to its own link-local address, too
+    if not itself and (why_not := unreachable(*ends)):
+        return _unasked(source, destination, protocol, port, verdict="deny", why=why_not)
+    if ends[1].is_loopback:
+        own = f"{ends[1]} is each host's own: what is sent there does not leave it"
+        return _unasked(source, destination, protocol, port, verdict="allow", why=own)
+    return None
+
+
+def _unasked(
+    source: Party, destination: Party, protocol: str, port: int | None, *, verdict: Literal["allow", "deny"], why: str
+) -> Explanation:
+    outcome: Outcome = "denied" if verdict == "deny" else "allowed"
+    return Explanation(
+        verdict=verdict,
+        source=source,
+        destination=destination,
+        protocol=protocol,
+        port=port,
+        egress=Finding(direction="egress", outcome=outcome, reasons=(why,)),
+        ingress=Finding(direction="ingress", outcome="not decided here", reasons=("it does not come that far",)),
+    )
+
+
 def parse_port(text: str) -> tuple[str, int | None]:
     """`80/TCP`, `80` (TCP) or a protocol without ports such as `icmp` → protocol and port."""
     number, slash, protocol = text.partition("/")
-    if not slash and not number.isdecimal():
+    if not slash and number.upper() in _WITHOUT_PORTS:
         return number.upper(), None
-    if protocol.upper() not in ("TCP", "UDP", "SCTP", "") or not number.isdecimal() or not 0 < int(number) < 65536:
-        raise FieldError("port", f"{text!r} is not of the form 80/TCP")
-    return protocol.upper() or "TCP", int(number)
+    protocol = protocol if slash else "TCP"
+    if protocol.upper() not in _WITH_PORTS or not number.isdecimal() or not 0 < int(number[:9]) < 65536:
+        raise FieldError("port", f"{text!r} is neither a port such as 80/TCP nor one of {', '.join(_WITHOUT_PORTS)}")
+    return protocol.upper(), int(number)
 
 
 def describe(index: PolicyIndex, pod: str) -> tuple[PodPolicies, ...]:
@@ -207,9 +249,15 @@ def _listed(
 def _parties(index: PolicyIndex, text: str, *, field: str) -> list[Party]:
     if "/" not in text:
         try:
-            return [_holder(index, ip_address(text))]
+            address = plain(text)
         except ValueError:
-            raise FieldError(field, f"{text!r} is neither an address nor a pod as namespace/name") from None
+            here = {(local.pod.namespace, local.pod.name) for local in index.locals.values()}
+            found = sorted(f"{namespace}/{name}" for namespace, name in {*index.pods, *here} if name == text)
+            perhaps = f"; there is {', '.join(found[:5])}" if found else ""
+            raise FieldError(field, f"{text!r} is neither an address nor a pod as namespace/name{perhaps}") from None
+        return [_holder(index, address)]
+    if _is_prefix(text):
+        raise FieldError(field, f"{text} is a prefix; give an address")
     for interface, local in index.locals.items():
         if local.pod.pod == text:
             return _per_family(local.pod.addresses, interface=interface, pod=text)
@@ -220,6 +268,14 @@ def _parties(index: PolicyIndex, text: str, *, field: str) -> list[Party]:
             field, f"pod {text} is not known here; give its address" if facts is None else f"pod {text} has no address"
         )
     return _per_family(facts.addresses, pod=text)
+
+
+def _is_prefix(text: str) -> bool:
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def names_of(index: PolicyIndex, addresses: Collection[str]) -> dict[str, str]:
@@ -244,7 +300,7 @@ def _per_family(addresses: Collection[Address], *, pod: str, interface: str = ""
 def _holder(index: PolicyIndex, address: Address) -> Party:
     """Who has the address; of several pods that share it, one of this node."""
     for interface, local in index.locals.items():
-        if address in local.pod.addresses:
+        if address in local.pod.addresses or address == local.pod.link_local:
             return Party(address=str(address), interface=interface, pod=local.pod.pod)
     for (namespace, name), facts in index.pods.items():
         if facts.takes_part and address in facts.addresses:

@@ -25,6 +25,7 @@ from flock.core.policy.compiled import (
     counting,
     named_audiences,
 )
+from flock.core.policy.walls import wall_to_node
 from flock.core.policy.wording import peers_text, policy_text, ports_text, rule_text, tier_rule_text
 
 Outcome = Literal["allowed", "denied", "not isolated", "not decided here"]
@@ -126,6 +127,9 @@ class _Packet(NamedTuple):
         near = "a pod reaches itself" if own.interface == other.interface else ""
         if ip_address(other.address) in self.node_addresses:
             near = "a pod and its own node reach each other"
+            wall = wall_to_node(self.protocol, self.port) if direction == "egress" else ""
+            if wall:
+                return Finding(direction=direction, outcome="denied", reasons=(wall,))
         decisions = self._decisions(direction, subject, ip_address(other.address), near)
         if near and not self._is_subject(direction, own, other):
             decisions = self._network_policies(direction, subject, ip_address(other.address), near)

@@ -34,6 +34,7 @@ ARP_SETS = {"sources4": ("set", "type ifname . ipv4_addr", "addresses each pod m
 
 # Control and echo of BFD, one hop and several (RFC 5881, 5883).
 BFD_PORTS = "{ 3784, 3785, 4784 }"
+_PORTS = {("TCP", 179): "BGP", ("UDP", 3784): "BFD", ("UDP", 3785): "BFD", ("UDP", 4784): "BFD", ("OSPF", None): "OSPF"}
 
 # Before fragments are put together (-400), by addresses and number alone, whoever sent them: each is judged by itself.
 # What tells a router's messages is always in the first one, without which the others come to nothing.
@@ -142,6 +143,12 @@ _ARP: Chains = {
         "counter name spoofed drop",
     ],
 }
+
+
+def wall_to_node(protocol: str, port: int | None) -> str:
+    """Why this gets nowhere that a pod sends to its node, whatever policies say; empty if it may."""
+    spoken = _PORTS.get((protocol, port))
+    return f"walled off: nothing that a pod sends reaches the {spoken} of its node" if spoken else ""
 
 
 def chains(*, antispoofing: bool) -> Chains:
