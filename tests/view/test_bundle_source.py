@@ -87,6 +87,20 @@ async def test_names_that_lead_elsewhere_and_files_that_are_none_are_left_out(tm
     assert os.listdir(tmp_path) == ["bundle.tar.gz"]  # noqa: PTH208
 
 
+@looped
+async def test_names_that_are_no_text_are_shown_as_far_as_they_are(tmp_path: Path) -> None:
+    odd = {
+        "n\udc80x/status.json": b"{}",
+        "h\udcff/happenings.jsonl": b'{"number": 1}',
+        "routers/r\udcfe.json": b'{"name": "r2"}',
+    }
+    async with watching(BundleSource(archive(tmp_path / "b\udc80.tar.gz", FILES | odd))) as view:
+        await view.until(lambda v: v.node("n1")["reached"] and v.node("n\ufffdx")["reached"], "both")
+    assert view.picture.name == "b\ufffd.tar.gz" and "b\ufffd" in view.picture.hello(now=0, version="0").decode()
+    assert view.node("h\ufffd")["problem"] == "its status is not part of the bundle"
+    assert view.router("r2") == {"name": "r2"}
+
+
 def refused(path: Path) -> str:
     with pytest.raises(BadBundle) as error:
         BundleSource(path)

@@ -13,6 +13,7 @@ import io
 import os
 import re
 import tarfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ Files = Mapping[str, bytes]
 LARGEST = 256 << 20  # bytes of what a node sends, unfolded
 _HOST = re.compile(rb"^Hostname is ([\w.-]+)|://([\w.-]*[A-Za-z][\w.-]*)", re.MULTILINE)
 _NAME = re.compile(r"(?:[\w-][\w.:-]*/){0,3}[\w-][\w.:-]*")
+
+# Whatever a file that is no archive of ours makes the libraries raise.
+_BROKEN = (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, LookupError, OverflowError, RecursionError)
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,22 +55,27 @@ def pack(about: About, files: Files) -> bytes:
 def unpack(packed: bytes) -> tuple[About, Files]:
     """What a node sent.  FlockError if it is no bundle: it comes from another machine."""
     files: dict[str, bytes] = {}
-    left = LARGEST
     try:
-        with tarfile.open(fileobj=io.BytesIO(packed), mode="r|gz") as archive:
+        with tarfile.open(fileobj=io.BytesIO(_unfolded(packed)), mode="r:") as archive:
             for member in archive:
-                left -= member.size
-                if (
-                    member.isreg()
-                    and left >= 0
-                    and _NAME.fullmatch(member.name)
-                    and (file := archive.extractfile(member))
-                ):
+                wanted = member.isreg() and not member.issparse() and _NAME.fullmatch(member.name)
+                if wanted and (file := archive.extractfile(member)):
                     files[member.name] = file.read()
         about = msgspec.json.decode(files.pop("bundle.json"), type=About)
-    except (tarfile.TarError, OSError, EOFError, KeyError, msgspec.MsgspecError) as error:
+    except _BROKEN as error:
         raise FlockError(f"no bundle came: {error or type(error).__name__}") from None
     return about, files
+
+
+def _unfolded(packed: bytes) -> bytes:
+    """Not more than a node may send, whatever it claims to be."""
+    stream = zlib.decompressobj(31)
+    unfolded = stream.decompress(packed, LARGEST)
+    if stream.unconsumed_tail:
+        raise ValueError(f"more than {LARGEST} bytes")
+    if not stream.eof:
+        raise EOFError("it is cut off")
+    return unfolded
 
 
 def write(path: Path, packed: bytes) -> None:

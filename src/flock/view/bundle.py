@@ -57,7 +57,7 @@ class BundleSource:
     origin, live = "bundle", False
 
     def __init__(self, path: Path) -> None:
-        self.name = path.name
+        self.name = _text(path.name)
         self._about: _About | None = None
         self._status: dict[str, bytes] = {}
         self._happened: dict[str, bytes] = {}
@@ -67,9 +67,9 @@ class BundleSource:
             self._read(path)
         except _BROKEN as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise BadBundle(f"{path} is no bundle: {reason}") from None
+            raise BadBundle(f"{_text(str(path))} is no bundle: {_text(reason)}") from None
         if self._about is None:
-            raise BadBundle(f"{path} is no bundle: it has no bundle.json")
+            raise BadBundle(f"{_text(str(path))} is no bundle: it has no bundle.json")
 
     async def run(self, picture: Picture) -> None:
         assert self._about is not None
@@ -107,13 +107,18 @@ class BundleSource:
                 if name["bundle"]:
                     self._about = msgspec.json.decode(content, type=_About)
                 elif name["router"]:
-                    self._routers[name["router"]] = content
+                    self._routers[_text(name["router"])] = content
                 else:
                     about = {"status.json": self._status, "check.json": self._checks}.get(name["what"], self._happened)
-                    about[name["node"]] = content
+                    about[_text(name["node"])] = content
                 named = self._about.nodes if self._about else ()
                 if max(map(len, (named, self._status, self._happened, self._checks, self._routers))) > NODES:
                     raise BadBundle(f"more than {NODES} nodes")
+
+
+def _text(name: str) -> str:
+    """A name that can be shown: of what is no text, its bytes are replaced."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 class _Bounded:
