@@ -98,3 +98,83 @@ def test_interfaces_and_words_of_a_sentence_about_policies_stay() -> None:
 def test_a_word_of_a_hundred_thousand_pieces_is_read_once(other: Pseudonyms) -> None:
     """Somebody else writes it, into an annotation: looked for in all its parts it would take days."""
     assert other.text("a-" * 100_000 + "ledger-0").endswith(other.text("ledger-0"))
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        ("made pod=payroll/intern-0 container=c1", ["payroll", "intern"]),
+        ('x namespace="payroll" pod="payroll/intern-0"', ["payroll", "intern"]),
+        ('\t\tcomment "payroll/intern-0"\n', ["payroll", "intern"]),
+        ('comment "kube-proxy for payroll/intern:https"', ["payroll", "intern"]),
+        ('comment "payroll-db"', ["payroll"]),
+        ("    alias payroll/intern-0\n", ["payroll", "intern"]),
+        ("protocol bgp 'bgp_tor-west' {", ["west"]),
+        ("protocol bgp bgp_tor_west {", ["west"]),
+        ("bgp_tor-west BGP        ---        up     2026-11-18 Established", ["west"]),
+        ('  description "tor-west";', ["west"]),
+        (
+            "from pods team=ledgers,corp.example/cost=c42 of namespace payroll: 80/TCP",
+            ["ledgers", "corp", "c42", "payroll"],
+        ),
+        ("pods team in (ledgers, interns) of all namespaces", ["ledgers", "interns"]),
+        ("--- payroll-agent-x7z9q\nstarted", ["payroll"]),
+    ],
+)
+def test_names_that_only_a_text_has_go_from_all_of_it(text: str, gone: list[str]) -> None:
+    pseudonyms = Pseudonyms(b"k" * 32)
+    pseudonyms.learn_text(text)
+    told = pseudonyms.text(f"{text} and again: {text}")
+    assert not [name for name in gone if name in told]
+    assert told == f"{(once := pseudonyms.text(text))} and again: {once}"
+
+
+def test_names_that_only_selectors_taints_and_services_have_go_too() -> None:
+    pseudonyms = Pseudonyms(b"k" * 32)
+    expression = {"key": "corp.example/team", "operator": "In", "values": ["ledgers", "interns"]}
+    documents = [
+        {"podSelector": {"matchExpressions": [expression]}, "ports": [{"port": "ledger-port"}]},
+        {"spec": {"selector": {"purpose": "payments"}, "externalName": "db.corp.example"}},
+        {"taints": [{"key": "dedicated-to", "value": "payroll", "effect": "NoSchedule"}]},
+        {"selector": {"matchLabels": {"crew": "night"}}},
+    ]
+    for document in documents:
+        pseudonyms.learn(document)
+    told = str([pseudonyms.value(document) for document in documents])
+    words = ("corp", "ledger", "intern", "purpose", "payments", "dedicated-to", "payroll", "crew", "night")
+    assert not [word for word in words if word in told]
+    for kept in ("In", "NoSchedule", "matchExpressions", "matchLabels", "operator", "effect"):
+        assert kept in told
+
+
+def test_a_label_is_called_the_same_in_objects_and_in_texts() -> None:
+    pseudonyms = Pseudonyms(b"k" * 32)
+    pseudonyms.learn({"labels": {"corp.example/team": "ledgers"}})
+    ((key, value),) = pseudonyms.value({"labels": {"corp.example/team": "ledgers"}})["labels"].items()
+    assert pseudonyms.text("corp.example/team=ledgers") == f"{key}={value}"
+
+
+@pytest.mark.parametrize(
+    "pod", ["loki-0", "lotus1", "bridge-7", "enterprise-1", "ethics0", "bonds-2", "vlans3", "dummy-app-1"]
+)
+def test_a_pod_called_nearly_like_an_interface_has_another_name(pod: str) -> None:
+    pseudonyms = Pseudonyms(b"k" * 32)
+    pseudonyms.learn({"pod": pod})
+    assert pseudonyms.text(f"dev lo pod={pod} dev eth0.7 enp1s0f1") == "dev lo pod=pod-1 dev eth0.7 enp1s0f1"
+
+
+@pytest.mark.parametrize(
+    "kept", ["lo", "eth0", "enp3s0", "ens18", "eno1", "bond0", "br0", "vlan12", "eth0.100", "enx0123456789ab"]
+)
+def test_interfaces_stay(kept: str) -> None:
+    pseudonyms = Pseudonyms(b"k" * 32)
+    pseudonyms.learn({"name": kept})
+    assert pseudonyms.text(f"dev {kept}") == f"dev {kept}"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "word", ["pod=", "a/", 'comment "', "in (", "pods a=b,", "--- ", "protocol bgp ", "a=", " BGP "]
+)
+def test_whatever_somebody_wrote_is_looked_through_for_names_in_no_time(word: str) -> None:
+    Pseudonyms(b"k").learn_text((word * 250_000)[:250_000])

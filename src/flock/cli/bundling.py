@@ -110,7 +110,9 @@ def anonymous(about: About, files: Files, *, key: bytes, also: Iterable[str] = (
             pseudonyms.name(Path(name).stem, "router")
     for document in documents.values():
         pseudonyms.learn(document)
-    for content in files.values():
+    for name, content in files.items():
+        if name not in documents:
+            pseudonyms.learn_text(content.decode(errors="replace"))
         for host in (name for found in _HOST.findall(content) for name in found if name):
             pseudonyms.name(host.decode(), "host")
     changed = {}

@@ -1,9 +1,10 @@
 """Other names and addresses for a bundle that strangers will read, the same for the same everywhere in it.  Pure.
 
-Names are learned from what the bundle's JSON says of nodes, pods, namespaces, peers, policies and labels; then they are
-replaced in every file, also as parts of other words.  Addresses keep what they have in common: two of one prefix are of
-one prefix afterwards, so routes and pools still make sense (each bit is flipped or not by a keyed hash of those before
-it).  Link-local and reserved addresses, AS numbers, ports, times and container ids stay.
+Names are learned from what the bundle's JSON says of nodes, pods, namespaces, peers, policies and labels, and from
+where texts have one (`core/nametraces.py`); then they are replaced in every file, also as parts of other words.
+Addresses keep what they have in common: two of one prefix are of one prefix afterwards, so routes and pools still make
+sense (each bit is flipped or not by a keyed hash of those before it).  Link-local and reserved addresses, AS numbers,
+ports, times and container ids stay.
 """
 
 import hashlib
@@ -12,24 +13,46 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
+from flock.core.nametraces import names_in
+
 # Where JSON has names, and what is said instead.
 _KINDS = {
     "node": "node", "nodeName": "node", "pod": "pod", "peer": "peer", "namespace": "ns", "name": "name",
     "service": "service", "services": "service", "policies": "policy", "policy": "policy", "address": "host",
-    "generateName": "name",
+    "generateName": "name", "hostname": "host", "externalName": "host", "zone": "zone", "port": "port",
+    "targetPort": "port",
 }  # fmt: skip
 # Sentences: of their words only what is written as NAMESPACE/NAME is a name.
 _SENTENCES = frozenset({"policies", "policy", "services"})
-_MAPS = ("labels", "matchLabels", "annotations")
+_MAPS = ("labels", "matchLabels", "annotations", "selector")
+_LABELLED = ("matchExpressions", "taints")  # lists of what has `key`, and `value` or `values`
+_SELECTORS = ("matchLabels", "matchExpressions")
 # Words of the languages in the bundle, whatever somebody calls a pod.
-_KEPT_UNDER = frozenset({"kind", "apiVersion", "state", "type", "protocol", "policyTypes", "origin", "tier", "version"})
+_KEPT_UNDER = frozenset({
+    "kind", "apiVersion", "state", "type", "protocol", "policyTypes", "origin", "tier", "version", "operator", "effect",
+    "phase", "verdict", "direction", "action", "level", "check", "result", "family",
+})  # fmt: skip
+# Of nft, BIRD and ip, without which none of them can be read.
+_LANGUAGES = """
+    accept drop reject return jump goto masquerade snat dnat nat filter counter set map vmap chain table
+    type hook input output forward prerouting postrouting priority comment inet ip ip6 arp meta mark ct
+    iifname oifname saddr daddr sport dport protocol bgp bfd ospf kernel device direct static pipe
+    template function import export all none where if then else neighbor local as up down start
+    established dev via proto scope link mtu state unknown global host valid forever to from
+"""
 _KEPT = frozenset({
     "", "default", "flock", "flock-system", "flock-agent", "kube-system", "kube-public", "kube-node-lease",
     "kubernetes", "admin", "baseline", "networkpolicy", "clusternetworkpolicy", "nodeconfig", "nodeconfigtemplate",
     "client", "true", "false", "yes", "no", "ingress", "egress", "main", "metadata", "name", "http", "https", "tcp",
     "udp", "dns", "bird", "agent", "pod", "pods", "node", "nodes", "policy", "peer", "service",
+    *_LANGUAGES.split(),
 })  # fmt: skip
-_INTERFACE = re.compile(r"(?:eth|en[opsx]|wl|bond|br|vlan|lo|dummy|veth)[\w.-]*\d|lo")
+# As the kernel and systemd call them, or people where they number them; `loki-0` is somebody's.
+_INTERFACE = re.compile(
+    r"(?:lo|(?:eth|bond|br|vlan|dummy|veth|tun|tap|wlan|ens|eno|wlo|wls|team)\d{1,4}"
+    r"|(?:en|wl)(?:P\d+)?p\d+s\d+(?:f\d+)?(?:n\w+|d\d+)?|enx[0-9a-f]{12}|br-[0-9a-f]{12}|veth[0-9a-f]{6,11})(?:\.\d{1,4})?"
+)
+_OURS = re.compile(r"kubernetes\.io|k8s\.io|flock\.fritzlab\.net")
 _NAMED = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?")
 _WORD = re.compile(
     r"(?P<mac>(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:]))"
@@ -57,7 +80,10 @@ class Pseudonyms:
         """Every name that a document of the bundle has."""
         if isinstance(value, dict):
             for key, inner in value.items():
-                if under in _MAPS:
+                if under in _LABELLED and key in ("key", "value", "values"):
+                    for name in inner if isinstance(inner, list) else [inner]:
+                        self.name(name if isinstance(name, str) else "", "label")
+                if under in _MAPS and key not in _SELECTORS:
                     self.name(key, "label")
                     self.name(inner if isinstance(inner, str) else "", "label")
                 self.learn(inner, under=key)
@@ -69,11 +95,22 @@ class Pseudonyms:
             for word in words if under not in _SENTENCES else (w for w in words if "/" in w):
                 for part in word.split("/"):
                     self.name(part, _KINDS[under])
+        if isinstance(value, str):
+            self.learn_text(value)
+
+    def learn_text(self, text: str) -> None:
+        """What a text has of names that may be in no document."""
+        for name, kind in names_in(text):
+            self.name(name, kind)
 
     def name(self, name: str, kind: str) -> None:
         """From now on it is called otherwise, unless it says nothing of anybody."""
-        plain = name.lower() in _KEPT or name.isdigit() or _INTERFACE.fullmatch(name) or "kubernetes.io" in name
-        if plain or _is_address(name) or not _NAMED.fullmatch(name.replace("/", "-")) or _alike(name) in self._names:
+        plain = name.lower() in _KEPT or name.isdigit() or _INTERFACE.fullmatch(name) or _OURS.search(name)
+        if not plain and "/" in name:
+            for part in name.split("/"):
+                self.name(part, kind)
+            return
+        if plain or _is_address(name) or not _NAMED.fullmatch(name) or _alike(name) in self._names:
             return
         self._counts[kind] = self._counts.get(kind, 0) + 1
         self._names[_alike(name)] = f"{kind}-{self._counts[kind]}"
@@ -95,8 +132,8 @@ class Pseudonyms:
 
     def _keyed(self, key: str, under: str) -> str:
         """A key of a document is a word of its language, unless it is a label's or an address."""
-        if under in _MAPS:
-            return self._names.get(_alike(key), key)
+        if under in _MAPS and key not in _SELECTORS:
+            return self.text(key)
         return self.text(key) if _is_address(key.partition("/")[0]) else key
 
     def _instead(self, match: re.Match[str]) -> str:
