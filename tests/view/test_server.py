@@ -6,6 +6,7 @@ import json
 import pytest
 from viewing import served
 
+from flock.edge.callers import PLACES
 from flock.view import server as module
 from looping import looped
 
@@ -172,3 +173,42 @@ async def test_a_request_that_never_ends_is_not_waited_for(monkeypatch: pytest.M
             with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                 await reader.readexactly(1)
             writer.close()
+
+
+@looped
+async def test_a_crowd_that_says_nothing_keeps_nobody_from_the_page() -> None:
+    async with served() as view:
+        host, _, port = view.host.rpartition(":")
+        crowd = [await asyncio.open_connection(host, int(port)) for _ in range(PLACES + 50)]
+        try:
+            assert (await view.get(""))[0] == 200
+            half = [await asyncio.open_connection(host, int(port)) for _ in range(PLACES + 50)]
+            crowd += half
+            for _, writer in half:
+                writer.write(b"GET /wrong-key/ HTTP/1.1\r\nHost: ")
+            assert (await view.get(""))[0] == 200
+        finally:
+            for _, writer in crowd:
+                writer.transport.abort()
+
+
+@looped
+async def test_whatever_is_sent_the_next_one_gets_the_page() -> None:
+    async with served() as view:
+        host, _, port = view.host.rpartition(":")
+        good = f"GET {view.root}".encode()
+        for sent in (
+            b"\r\n\r\n",
+            b"\x00\xff\xfe" * 100 + b"\r\n\r\n",
+            good,
+            good + b" HTTP/1.1\r\n" + b"x: y\r\n" * 20_000 + b"\r\n",
+            good + b"api/why?" + b"a=b&" * 3000 + b" HTTP/1.1\r\nHost: " + view.host.encode() + b"\r\n\r\n",
+            good + b"api/why?node=%ff%00&source=%ed%a0%80 HTTP/1.1\r\nHost: " + view.host.encode() + b"\r\n\r\n",
+            good + b"../../etc/passwd HTTP/1.1\r\nHost: " + view.host.encode() + b"\r\n\r\n",
+            b"GET http://[::1 HTTP/1.1\r\nHost: [\r\n\r\n",
+        ):
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(sent)
+            writer.write_eof()
+            assert (await view.get(""))[0] == 200, sent[:60]
+            writer.transport.abort()

@@ -34,7 +34,9 @@ class Callers:
             caller.dismiss()
             return
         if len(self._taken) >= self._places:
-            next(iter(self._taken)).dismiss()
+            longest = next(iter(self._taken))
+            self.leave(longest)
+            longest.dismiss()
         self._taken[caller] = None
 
     def leave(self, caller: Caller) -> None:

@@ -19,6 +19,7 @@ import msgspec
 
 from flock import __version__
 from flock.core.errors import FlockError
+from flock.edge.callers import Callers
 from flock.edge.http import Request
 from flock.view.picture import Picture, Reader
 from flock.view.source import CannotTell, Source
@@ -37,7 +38,7 @@ HEAD_LIMIT = 16 << 10
 PATIENCE = 10.0  # seconds for a request to arrive, and for a page to take what it is sent: who is slower is dropped
 PACE = 0.2  # between two batches of news for a page
 ALIVE = 10.0  # a word at least this often, so that both ends notice when the other is gone
-CALLERS, READERS, QUESTIONS = 200, 16, 4  # at a time
+READERS, QUESTIONS = 16, 4  # at a time
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -57,6 +58,16 @@ class Refused(Exception):
         self.status = status
 
 
+class _Caller:
+    """One connection, as long as nothing is known of it."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def dismiss(self) -> None:
+        self._task.cancel()
+
+
 class Server:
     """Serves one picture.  `start` says where."""
 
@@ -70,6 +81,7 @@ class Server:
         self._readers = 0
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._silent = Callers()  # who has not said yet that it has the key: other users of this machine, too
 
     async def start(self, port: int = 0) -> str:
         """The address to open, key included.  FlockError if the port is taken."""
@@ -93,12 +105,13 @@ class Server:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        caller = _Caller(task)
         try:
-            if len(self._connections) > CALLERS:
-                return
+            self._silent.enter(caller)
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
             path, query = self._admitted(Request.read(head))
+            self._silent.leave(caller)
             if path == "api/stream":
                 await self._stream(writer)
             else:
@@ -109,6 +122,7 @@ class Server:
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # it went away, or was too slow
         finally:
+            self._silent.leave(caller)
             self._connections.discard(task)
             writer.transport.abort()
 
