@@ -119,6 +119,13 @@ def test_a_word_of_a_hundred_thousand_pieces_is_read_once(other: Pseudonyms) -> 
         ),
         ("pods team in (ledgers, interns) of all namespaces", ["ledgers", "interns"]),
         ("--- payroll-agent-x7z9q\nstarted", ["payroll"]),
+        ("<WARN> bgp_tor-west: Error: Hold timer expired", ["west"]),
+        ("GET http://ledger.payroll.svc.cluster.local/", ["ledger", "payroll"]),
+        ('User "system:serviceaccount:payroll:robot" cannot list', ["payroll", "robot"]),
+        ('User "system:node:cobalt18" cannot get', ["cobalt18"]),
+        ("watch of /api/v1/namespaces/payroll/pods/intern-0 failed", ["payroll", "intern"]),
+        ("patch /apis/flock.fritzlab.net/v1alpha1/nodeconfigs/cobalt18/status", ["cobalt18"]),
+        ('pods "intern-0" not found; nodeconfigs.flock.fritzlab.net "cobalt18" is forbidden', ["intern", "cobalt18"]),
     ],
 )
 def test_names_that_only_a_text_has_go_from_all_of_it(text: str, gone: list[str]) -> None:
@@ -174,7 +181,22 @@ def test_interfaces_stay(kept: str) -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
-    "word", ["pod=", "a/", 'comment "', "in (", "pods a=b,", "--- ", "protocol bgp ", "a=", " BGP "]
+    "word",
+    [
+        "pod=",
+        "a/",
+        'comment "',
+        "in (",
+        "pods a=b,",
+        "--- ",
+        "protocol bgp ",
+        "a=",
+        " BGP ",
+        "a.",
+        "/namespaces/a",
+        "bgp_a",
+        "pods.a",
+    ],
 )
 def test_whatever_somebody_wrote_is_looked_through_for_names_in_no_time(word: str) -> None:
     Pseudonyms(b"k").learn_text((word * 250_000)[:250_000])

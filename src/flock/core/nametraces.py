@@ -21,8 +21,21 @@ _SESSION = re.compile(  # as `birdconf.sessions` calls them, and as BIRD lists t
 )
 _DESCRIBED = re.compile(r'\bdescription "([^"\n]{1,300})"')
 _SELECTED = re.compile(r"\b(?:pods|nodes|namespaces) ((?:[\w./-]{1,300}=[\w.-]{0,63},?)+)")
-_AMONG = re.compile(r"([\w./-]{1,300}) (?:not )?in \(([\w., -]{1,1000})\)")
+_AMONG = re.compile(r"(?<![\w./-])([\w./-]{1,300}) (?:not )?in \(([\w., -]{1,1000})\)")
 _OF = re.compile(r"\bof namespace ([a-z0-9-]{1,63})\b")
+# What Kubernetes and BIRD say, with the kinds of the names in it.
+_SAID: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
+    (re.compile(r"\bbgp_([\w.-]{1,100}): "), ("peer",)),
+    (re.compile(r"\b([a-z0-9-]{1,63})\.([a-z0-9-]{1,63})\.svc\b"), ("service", "ns")),
+    (re.compile(r"\bsystem:serviceaccount:([a-z0-9-]{1,63}):([a-z0-9.-]{1,253})"), ("ns", "name")),
+    (re.compile(r"\bsystem:node:([a-z0-9.-]{1,253})"), ("node",)),
+    (re.compile(r"/namespaces/([a-z0-9-]{1,63})(?:/[a-z]{1,63}/([a-z0-9.-]{1,253}))?"), ("ns", "name")),
+    (re.compile(r"/(?:nodes|nodeconfigs)/([a-z0-9.-]{1,253})"), ("node",)),
+    (
+        re.compile(r'\b(?:pods|services|nodes|namespaces|networkpolicies|nodeconfigs)[a-z0-9.]* "([a-z0-9.-]{1,253})"'),
+        ("name",),
+    ),
+)
 _KUBECTL = re.compile(r"^--- ([a-z0-9][a-z0-9.-]{0,252})$", re.MULTILINE)
 _PAIR = re.compile(r"(?<![\w./:-])([a-z0-9][a-z0-9-]{0,62})/([a-z0-9][a-z0-9.-]{0,252})(?![\w/-])")
 # Whose words are no names, in a text about names: as much of a file system, of a protocol, of an API.
@@ -46,6 +59,9 @@ def names_in(text: str) -> Iterator[Named]:
         yield from ((value.strip(), "label") for value in match[2].split(","))
     for match in _OF.finditer(text):
         yield match[1], "ns"
+    for said, kinds in _SAID:
+        for match in said.finditer(text):
+            yield from ((name.rstrip(".-"), kind) for name, kind in zip(match.groups(), kinds, strict=True) if name)
     for match in _KUBECTL.finditer(text):
         if not match[1].endswith(".log"):
             yield match[1], "pod"
