@@ -59,6 +59,7 @@ class Podman(msgspec.Struct, frozen=True, kw_only=True):
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     families: tuple[str, ...] = ()  # ipv6, ipv4: those the node has CIDRs of
     obstacles: tuple[Obstacle, ...] = ()
+    unclear: tuple[str, ...] = ()  # packet filters of which nobody here can say what they do
     birds: tuple[str, ...] = ()  # command lines of BIRDs that are not ours, on this host's network
     bird_unit: str = ""  # by which the distribution's starts at the next boot
     bird_is_a_unit: bool = False  # ours, of this host: whoever starts the distribution's stops it
@@ -96,11 +97,15 @@ def _obstacles(facts: Facts) -> Iterator[Finding]:
         yield _found(
             "firewall", str(obstacle), "flock's rules allow and theirs forbid: they decide", _opening(obstacle)
         )
+    for told in facts.unclear:
+        cure = "look at that rule, and try: flockctl check, or a connection from a pod"
+        yield _found("firewall", told, "flock's rules allow and theirs may forbid", cure, note=True)
 
 
 def _opening(obstacle: Obstacle) -> str:
-    sides = [(side, name) for side, name, on in (("i", "in", obstacle.sent), ("o", "out", obstacle.received)) if on]
-    family, _, chain = obstacle.chain.split(" ")
+    into, out = obstacle.sent or not obstacle.received, obstacle.received
+    sides = [(side, name) for side, name, on in (("i", "in", into), ("o", "out", out)) if on]
+    family, _, chain = obstacle.chain.split(" ", 2)
     if obstacle.whose == "ufw":
         return "; ".join(f"ufw route allow {name} on flock+" for _, name in sides)
     if obstacle.whose == "firewalld":
@@ -108,6 +113,8 @@ def _opening(obstacle: Obstacle) -> str:
         opened = f"{policy} --add-ingress-zone ANY --add-egress-zone ANY --set-target ACCEPT"
         return f"firewall-cmd --permanent --new-policy flock; {opened}; firewall-cmd --reload"
     if obstacle.whose == "nft":
+        if obstacle.hook == "prerouting":  # where nobody knows by which interface a packet will leave
+            sides = [(side if side == "i" else "fib daddr o", name) for side, name in sides]
         return "; ".join(f"""nft insert rule {obstacle.chain} {side}ifname "flock*" accept""" for side, _ in sides)
     program = ("ip6tables" if family == "ip6" else "iptables") + obstacle.whose.removeprefix("iptables")
     return "; ".join(f"{program} -I {chain} -{side} flock+ -j ACCEPT" for side, _ in sides)

@@ -30,7 +30,7 @@ from flock.edge.kernel.node import way_to
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
-from flock.edge.nft.foreign import obstacles
+from flock.edge.nft.foreign import look
 from flock.edge.unixsocket import connect
 
 SYSCTL_DIRS = ("etc/sysctl.d", "run/sysctl.d", "usr/lib/sysctl.d")
@@ -92,10 +92,11 @@ def gather(at: Surroundings) -> Facts:
         defaults = [route for f in (w.AF_INET6, w.AF_INET) for route in _default_routes(netlink, f)]
         ways = {way_to(netlink, peer) for peer in at.peers} | {route.index for route in defaults}
     uplinks = [link for link in links if link.index in ways and not link.loopback and not is_host_interface(link.name)]
-    running = [*_processes(at.proc)]
+    running, filters = [*_processes(at.proc)], look(at.aggregates)
     return Facts(
         families=tuple(f"ipv{version}" for version in sorted({n.version for n in at.aggregates}, reverse=True)),
-        obstacles=tuple(obstacles(at.aggregates)),
+        obstacles=filters.obstacles,
+        unclear=tuple(map(str, filters.unclear)),
         birds=tuple(other_birds(at.run_dir, proc=at.proc)),
         bird_unit=f"/{UNITS}" if (at.root / UNITS).is_symlink() and (at.root / SYSTEMD).is_dir() else "",
         bird_is_a_unit=any((at.root / unit).exists() for unit in OUR_UNITS),

@@ -314,9 +314,10 @@ def dump_routes(fam: int, *, protocol: int = 0, table: int = w.RT_TABLE_MAIN) ->
     return Request("list routes", w.RTM_GETROUTE, w.NLM_F_ROOT_MATCH, body)
 
 
-def get_route(address: bytes) -> Request:
-    """Which way the kernel would send a packet to `address`."""
-    body = _RTMSG.pack(family(address), 8 * len(address), 0, 0, 0, 0, 0, 0, 0) + w.attr(w.RTA_DST, address)
+def get_route(address: bytes, *, configured: bool = False) -> Request:
+    """Which way the kernel would send a packet to `address`; or the route as it is configured."""
+    flags = w.RTM_F_FIB_MATCH if configured else 0
+    body = _RTMSG.pack(family(address), 8 * len(address), 0, 0, 0, 0, 0, 0, flags) + w.attr(w.RTA_DST, address)
     return Request("look up a route", w.RTM_GETROUTE, 0, body)
 
 

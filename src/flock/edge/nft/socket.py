@@ -8,10 +8,11 @@ without it.
 import errno
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from flock.core.errors import KernelRefused
 from flock.core.policy.elements import Operation
+from flock.edge.netlink import socket as netlink
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.route import Request
 from flock.edge.netlink.socket import NETLINK_NETFILTER, SO_RCVBUFFORCE, NetlinkSocket, encoded, refused
@@ -88,3 +89,18 @@ class NftSocket(NetlinkSocket):
         """The bodies of all answers, never just some of them; empty where there is no such thing."""
         flags = w.NLM_F_ROOT_MATCH if dump else w.NLM_F_ACK
         return self.dump(Request("nft: list", message_type(kind), flags, body), bytes)
+
+    def each(self, kind: int, body: bytes) -> Generator[bytes]:
+        """The same of a list that may be long, one after the other, once; who stops before its end closes the socket.
+        KernelRefused at the end of one that was changed meanwhile."""
+        self._ask(Request("nft: list", message_type(kind), w.NLM_F_ROOT_MATCH, body))
+        interrupted = False
+        for answer, flags, _, told in self._answers(self._seq, self._seq):
+            interrupted |= bool(flags & w.NLM_F_DUMP_INTR)
+            if answer in (w.NLMSG_DONE, w.NLMSG_ERROR):
+                if number := netlink.failure(told):
+                    raise refused("nft: list", number, flags, told)
+                break
+            yield told
+        if interrupted:
+            raise KernelRefused("nft: list: changed while it was read", errno=errno.EINTR)
