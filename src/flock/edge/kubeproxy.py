@@ -24,7 +24,7 @@ from flock.core.facts import Network
 from flock.core.services import IPVS_LINK
 from flock.edge.netlink import wire as w
 from flock.edge.nft import batch as b
-from flock.edge.nft.socket import NftSocket
+from flock.edge.nft.listing import some
 
 OURS = "flock"  # how the names of pods' interfaces begin
 PROC_NET = Path("/proc/net")
@@ -33,6 +33,8 @@ OF_A_SERVICE = ("KUBE-SVC-", "service-")
 OF_ALL = "KUBE-SERVICES"  # where releases before 1.23 have these rules, among others that say nothing of pods
 MARKS = ("KUBE-MARK-MASQ", "mark-for-masquerade")
 ENOUGH = 16  # chains of Services: one without endpoints has no rules
+RULES = 512  # of a chain: as many as there are Services, where it has those of all
+FAMILIES = {2: "ip", 10: "ip6"}
 
 SOURCE_OFFSET = {4: 12, 6: 8}  # of the source address in a header
 PAYLOAD_BASE, PAYLOAD_OFFSET, NETWORK_HEADER = 2, 3, 1
@@ -49,8 +51,7 @@ class Harm(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(aggregates: Iterable[Network], *, proc_net: Path = PROC_NET) -> Harm:
     """In the network namespace of the calling thread.  KernelRefused, OSError."""
-    with NftSocket() as nft:
-        return Harm(ipvs=_ipvs(proc_net), masquerade=_masquerade(nft, [*aggregates]))
+    return Harm(ipvs=_ipvs(proc_net), masquerade=_masquerade([*aggregates]))
 
 
 # --- IPVS -------------------------------------------------------------------------------------------------------
@@ -82,11 +83,12 @@ def _virtual_services(path: Path) -> int:
 # --- masquerading -----------------------------------------------------------------------------------------------
 
 
-def _masquerade(nft: NftSocket, aggregates: list[Network]) -> str:
-    for table, version in TABLES.items():
+def _masquerade(aggregates: list[Network]) -> str:
+    for table, chains in _chains().items():
+        version = TABLES[table]
         mine = [aggregate for aggregate in aggregates if aggregate.version == version]
-        for chain in _chains(nft, table):
-            for exempt in _exemptions(nft, table, chain, version):
+        for chain in chains:
+            for exempt in _exemptions(table, chain, version):
                 if why := _harm(exempt, mine):
                     return (
                         f"kube-proxy masquerades pods that talk to Services ({why}), so policies elsewhere see this "
@@ -95,19 +97,26 @@ def _masquerade(nft: NftSocket, aggregates: list[Network]) -> str:
     return ""
 
 
-def _chains(nft: NftSocket, table: str) -> list[str]:
-    names = []
-    for body in nft.ask(b.GETCHAIN, b.header(table), dump=True):
-        found = w.attrs(body, 4)
-        if w.as_text(found[b.TABLE_NAME]) == table.split(" ")[1]:
-            names.append(w.as_text(found[b.CHAIN_NAME]))
-    return [*[name for name in names if name.startswith(OF_A_SERVICE)][:ENOUGH], *({OF_ALL} & {*names})]
+def _chains() -> dict[str, list[str]]:
+    """A few of each table, picked out of all there are: tens of thousands beside as many Services."""
+    found: dict[str, list[str]] = {table: [] for table in TABLES}
+
+    def pick(body: bytes) -> bool:
+        table = f"{FAMILIES.get(body[0])} {w.as_text(w.find(body, 4, b.TABLE_NAME))}"
+        if table in found:
+            name, few = w.as_text(w.find(body, 4, b.CHAIN_NAME)), found[table]
+            if name == OF_ALL or (len(few) < ENOUGH and name.startswith(OF_A_SERVICE)):
+                few.append(name)
+        return False
+
+    some(b.GETCHAIN, b.plain_header(), keep=pick)
+    return found
 
 
-def _exemptions(nft: NftSocket, table: str, chain: str, version: int) -> Iterator[Network | str]:
+def _exemptions(table: str, chain: str, version: int) -> Iterator[Network | str]:
     """Whom each rule of the chain that asks for masquerading exempts: a network, interfaces by the beginning of their
     names, or nobody ("")."""
-    for body in nft.ask(b.GETRULE, b.header(table) + w.text(b.RULE_CHAIN, chain), dump=True):
+    for body in some(b.GETRULE, b.header(table) + w.text(b.RULE_CHAIN, chain), most=RULES)[0]:
         expressions = [*_expressions(w.attrs(body, 4).get(b.RULE_EXPRESSIONS, b""))]
         if not any(name == "immediate" and _target(data) in MARKS for name, data in expressions):
             continue
