@@ -45,6 +45,8 @@ class Ground:
     def __init__(self) -> None:
         self.node = Space()
         self.hosts = {name: Space() for name in ADDRESSES}
+
+    def lay(self) -> None:
         for switch in ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"):
             self._in(self.node, "sysctl", "-qw", f"{switch}=1")
         for name, host in self.hosts.items():
@@ -147,8 +149,11 @@ def _counting() -> str:
 @pytest.fixture(scope="module")
 def laid() -> Iterator[Ground]:
     ground = Ground()
-    yield ground
-    ground.remove()
+    try:
+        ground.lay()
+        yield ground
+    finally:
+        ground.remove()
 
 
 @pytest.fixture
