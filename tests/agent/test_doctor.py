@@ -216,3 +216,18 @@ def test_without_an_agent_the_host_is_looked_at_and_its_absence_told(fresh: Node
     told = fresh.execute(BIN / "flockctl", "--run-dir", fresh.run_dir, "doctor", "-o", "json", check=False)
     assert told.returncode == 1
     assert json.loads(told.stdout)[0]["finding"] == "no agent answers"
+
+
+def test_a_manifest_whose_name_no_container_has_is_a_note_until_one_does(node: Node) -> None:
+    def manifest(name: str, **more: Any) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, **more}
+
+    node.pod("dns")
+    elsewhere = manifest("peer", spec={"nodeName": "n7"}, status={"podIPs": [{"ip": "203.0.113.9"}]})
+    node.write("pods", manifest("dsn"), elsewhere)
+    [found] = eventually(lambda: findings(node, "pods"), what="the manifest")
+    assert found["finding"] == "no container has the name of the Pod manifest default/dsn" and found["note"]
+    assert "containers without a manifest: default/dns" in found["cure"]
+    assert "default/dsn" in flockctl(node, "doctor").stdout
+    node.write("pods", manifest("dns"), elsewhere)
+    eventually(lambda: not findings(node, "pods"), what="the name was mended")

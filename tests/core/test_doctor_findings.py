@@ -100,6 +100,15 @@ def test_plugins_elsewhere_too_old_and_absent() -> None:
     assert diagnosed(plugins=(), conflists=None) == []
 
 
+def test_manifests_that_no_container_has_the_name_of_are_a_note() -> None:
+    [found] = diagnosed(unclaimed=("default/dsn",), unnamed=("default/dns",))
+    assert found.note and found.finding == "no container has the name of the Pod manifest default/dsn"
+    assert found.cure.endswith("mend metadata.name, or remove the manifest; containers without a manifest: default/dns")
+    [found] = diagnosed(unclaimed=tuple("abcdefg"))
+    assert found.finding.endswith("manifest a, b, c, d, e and 2 more") and "without" not in found.cure
+    assert diagnosed(unnamed=("default/dns",)) == []
+
+
 def test_a_clock_that_nothing_keeps_is_a_note() -> None:
     [found] = diagnosed(synchronised=False)
     assert found.note and found.about == "clock"

@@ -77,6 +77,29 @@ def test_why_bird_waits_without_a_word(peer: dict[str, Any], facts: NodeFacts, e
     assert explained(IDLE, bgp.peers[0], facts).last_error == error
 
 
+NOBODY = "nobody on eth0 answers for 2001:db8:e::1: another address, or the router is away"
+
+
+@pytest.mark.parametrize(
+    ("peer", "state", "error", "said"),
+    [
+        ("2001:db8:e::1", "Connect", "", NOBODY),
+        ("2001:db8:e::1", "Active", "Socket: No route to host", NOBODY),
+        ("2001:db8:e::1", "Active", "Socket: Connection refused", "Socket: Connection refused"),
+        ("2001:db8:e::2", "Connect", "", ""),
+        ("2001:db8:e::1", "Established", "", ""),
+        ("fe80::1%eth0", "Connect", "", NOBODY.replace("2001:db8:e::1", "fe80::1%eth0")),
+        ("fe80::1%eth1", "Connect", "", ""),
+    ],
+)
+def test_a_router_that_nobody_on_the_link_is_is_told_as_such(peer: str, state: str, error: str, said: str) -> None:
+    bgp = config(address=peer).bgp
+    assert bgp is not None
+    told = Session(name="r1", kind="BGP", up=state == "Established", state=state, since="", last_error=error)
+    asked = {("eth0", ip_interface(address).ip) for address in ("2001:db8:e::1", "fe80::1")}
+    assert explained(told, bgp.peers[0], HOST, unanswered=asked).last_error == said
+
+
 def test_what_bird_says_itself_stays() -> None:
     bgp = config().bgp
     assert bgp is not None

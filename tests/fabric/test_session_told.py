@@ -45,6 +45,17 @@ def test_a_router_that_is_on_no_network_of_the_host_is_told_as_such(lab: Lab) ->
     becomes(lambda: degraded(lab, "n1"), "")
 
 
+def test_a_router_s_address_that_nobody_has_is_told_as_such(lab: Lab) -> None:
+    here = json.loads(config_file(lab, "n1").read_text())["spec"]["bgp"]["peers"][0]["address"]
+    nobody = f"{here.rpartition(':')[0]}:99"
+    change_config(lab, "n1", lambda spec: spec["bgp"]["peers"][0].update(address=nobody))
+    said = f"answers for {nobody}: another address, or the router is away"
+    eventually(lambda: degraded(lab, "n1"), lambda text: said in text)
+    eventually(lambda: flockctl(lab, "n1", "bgp").stdout, lambda text: said in text)
+    change_config(lab, "n1", lambda spec: spec["bgp"]["peers"][0].update(address=here))
+    becomes(lambda: degraded(lab, "n1"), "")
+
+
 def test_a_family_that_no_session_carries_is_a_degraded_line(make_lab: MakeLab, tmp_path: Path) -> None:
     """First this end has no IPv4 on the session, then the router has none.  It is established all the while."""
     [config] = node_configs()

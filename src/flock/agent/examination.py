@@ -9,6 +9,7 @@ import msgspec
 from flock.agent.parts import Parts
 from flock.core.doctor import diagnose
 from flock.core.fabrichealth import lan_complaints
+from flock.core.kinds import PODS
 from flock.core.model import Allocation
 from flock.edge.around import Surroundings, gather
 
@@ -29,9 +30,30 @@ async def examine(parts: Parts) -> list[dict[str, Any]]:
         bird_problem=parts.routing.bird_problem if parts.configured.speaks else "",
         fabric=tuple(parts.routing.fabric_complaints()),
         lan=tuple(lan_complaints(config, parts.preparing.facts)) if config else (),
+        unclaimed=_apart(_manifests(parts), _containers(parts)),
+        unnamed=_apart(_containers(parts), _manifests(parts)),
         newest_record=max(map(_since, parts.attached.entries), default=0.0),
     )
     return [msgspec.to_builtins(finding) for finding in diagnose(await asyncio.to_thread(gather, around))]
+
+
+def _manifests(parts: Parts) -> set[str]:
+    """Pods of this host in a directory; those of an API server get their containers by themselves.  One that comes with
+    addresses is somebody's peer."""
+    pods = () if parts.feeder.requires_pods else parts.cache.table(PODS).values()
+    return {
+        "/".join(pod.key)
+        for pod in pods
+        if pod.spec.node_name in ("", parts.configured.node) and not pod.spec.host_network and not pod.status.pod_ips
+    }
+
+
+def _containers(parts: Parts) -> set[str]:
+    return {f"{entry.namespace}/{entry.pod_name}" for entry in parts.attached.entries}
+
+
+def _apart(some: set[str], others: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(some - others))
 
 
 def _since(allocation: Allocation) -> float:

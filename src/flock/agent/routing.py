@@ -27,14 +27,14 @@ from flock.core.birdconf import bootstrap_bird_conf, protocol_name, render_bird_
 from flock.core.birdconf.document import FAMILIES
 from flock.core.birdreplies import Session, bfd_states, protocol_names, sessions, unknown_bird
 from flock.core.errors import FlockError
-from flock.core.fabrichealth import explained, fabric_complaints
+from flock.core.fabrichealth import explained, fabric_complaints, may_be_away
 from flock.core.happenings import BfdDown, BfdUp, BirdGone, BirdThere, SessionDown, SessionUp
 from flock.core.nodeconfig import PasswordSource, Peer
 from flock.edge.batching import Rounds
 from flock.edge.bird import conffile, room
 from flock.edge.bird.control import BirdControl, BirdError
 from flock.edge.feeder import Feeder
-from flock.edge.kernel.node import ways_out
+from flock.edge.kernel.node import unanswered, ways_out
 
 log = logging.getLogger("bird")
 
@@ -229,7 +229,8 @@ class Routing(Reconciler):
             bfd = bfd_states(await bird.command("show bfd sessions"))
         told = sessions(await bird.command("show protocols all"), self._sessions)
         peers, facts = {protocol_name(peer.name): peer for peer in self._peers}, self._preparing.facts
-        told = [explained(session, peers.get(session.name), facts) for session in told]
+        silent = await asyncio.to_thread(unanswered) if any(map(may_be_away, told)) else ()
+        told = [explained(session, peers.get(session.name), facts, unanswered=silent) for session in told]
         self._sessions = [msgspec.structs.replace(s, bfd=bfd.get(s.neighbour, "")) for s in told]
         return self._sessions
 

@@ -22,6 +22,7 @@ NEEDS = {
     "bird": "older ones lack what bird.conf uses",
 }
 PODMAN_CONF = "/etc/containers/containers.conf.d"
+NAMED = 5  # pods, in a finding
 EPOCH = 1735689600  # 2025: no clock that is right is earlier
 
 
@@ -76,6 +77,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     mtus: Mapping[str, int] = {}  # of the uplinks
     fabric: tuple[str, ...] = ()
     lan: tuple[str, ...] = ()  # prefixes for pods that are networks of the host's
+    unclaimed: tuple[str, ...] = ()  # Pod manifests of this host whose name no container has
+    unnamed: tuple[str, ...] = ()  # containers that no Pod manifest names
     now: float = EPOCH
     newest_record: float = 0
     synchronised: bool = True
@@ -84,7 +87,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def diagnose(facts: Facts) -> list[Finding]:
     around = (_obstacles, _bird, _birds, _daemons, _conflists, _plugins, _podman)
-    judges = (*around, _switches, _mtu, _fabric, _lan, _clock, _versions)
+    judges = (*around, _switches, _mtu, _fabric, _lan, _pods, _clock, _versions)
     return [finding for judge in judges for finding in judge(facts)]
 
 
@@ -232,6 +235,21 @@ def _lan(facts: Facts) -> Iterator[Finding]:
         why = "whoever is on that network asks for containers on the wire, where nobody answers for them"
         cure = "give containers a prefix of their own in the NodeConfig, and route it to this host"
         yield _found("lan", complaint, why, cure)
+
+
+def _pods(facts: Facts) -> Iterator[Finding]:
+    """A container may be about to be started, so that this is a note."""
+    if facts.unclaimed:
+        what = f"no container has the name of the Pod manifest {_few(facts.unclaimed)}"
+        why = "its labels and annotations are nobody's: they are read when a container of that name starts"
+        cure = "start it, mend metadata.name, or remove the manifest"
+        without = f"; containers without a manifest: {_few(facts.unnamed)}" if facts.unnamed else ""
+        yield _found("pods", what, why, cure + without, note=True)
+
+
+def _few(names: tuple[str, ...]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _clock(facts: Facts) -> Iterator[Finding]:

@@ -5,21 +5,38 @@ a single route, and then pods of that family reach nothing beyond their node.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from ipaddress import IPv6Address
 
 import msgspec
 
 from flock.core.birdconf import protocol_name
 from flock.core.birdreplies import Session
-from flock.core.facts import NodeFacts
+from flock.core.facts import Address, NodeFacts, Silent
 from flock.core.nodeconfig import NodeConfig, Peer
 
 FAMILIES = (("ipv6", "IPv6", "cidr6"), ("ipv4", "IPv4", "cidr4"))
 
 
-def explained(session: Session, peer: Peer | None, facts: NodeFacts) -> Session:
-    """BIRD waits without a word for a router that it takes to be one cable away and that is on none: say so."""
+# BIRD says nothing at all of a router with an IPv6 address that nobody has, and of IPv4 what may mean many things.
+_UNEXPLAINED = ("", "Socket: No route to host")
+
+
+def may_be_away(session: Session) -> bool:
+    """Is it worth asking the kernel for the router?"""
+    return not session.up and session.state != "Idle" and session.last_error in _UNEXPLAINED
+
+
+def explained(session: Session, peer: Peer | None, facts: NodeFacts, *, unanswered: Collection[Silent] = ()) -> Session:
+    """BIRD waits without a word for a router that it takes to be one cable away and that is on none, or not there: say
+    so."""
+    if peer is None or peer.multihop is not None:
+        return session
+    if may_be_away(session):
+        links = sorted(link for link, who in unanswered if _is(peer, link, who))
+        said = f"nobody on {', '.join(links)} answers for {peer.address}: another address, or the router is away"
+        return msgspec.structs.replace(session, last_error=said) if links else session
     silent = session.state == "Idle" and not session.last_error and bool(facts.addresses)
-    if not silent or peer is None or peer.multihop is not None or peer.zone is not None:
+    if not silent or peer.zone is not None:
         return session
     if peer.address in facts.own:
         why = f"{peer.address} is this host's own address"
@@ -28,6 +45,11 @@ def explained(session: Session, peer: Peer | None, facts: NodeFacts) -> Session:
     else:
         return session
     return msgspec.structs.replace(session, last_error=why)
+
+
+def _is(peer: Peer, link: str, who: Address) -> bool:
+    bare = IPv6Address(int(peer.address)) if isinstance(peer.address, IPv6Address) else peer.address
+    return who == bare and peer.zone in (None, link)
 
 
 def lan_complaints(config: NodeConfig, facts: NodeFacts) -> Iterator[str]:

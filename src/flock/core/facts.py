@@ -17,6 +17,9 @@ class HostAddress(msgspec.Struct, frozen=True):
     address: Interface
 
 
+Silent = tuple[str, Address]  # an interface, and an address that nobody answers for there
+
+
 class NodeFacts(msgspec.Struct, frozen=True):
     node: str
     addresses: tuple[HostAddress, ...] = ()

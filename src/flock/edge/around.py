@@ -82,6 +82,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     bird_problem: str = ""
     fabric: tuple[str, ...] = ()
     lan: tuple[str, ...] = ()
+    unclaimed: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
     newest_record: float = 0.0
 
 
@@ -113,6 +115,8 @@ def gather(at: Surroundings) -> Facts:
         mtus={link.name: link.mtu for link in uplinks},
         fabric=at.fabric,
         lan=at.lan,
+        unclaimed=at.unclaimed,
+        unnamed=at.unnamed,
         now=time.time(),
         newest_record=at.newest_record,
         synchronised=_synchronised(),

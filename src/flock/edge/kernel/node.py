@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flock.core.errors import SHORTAGES, KernelRefused, refusal
-from flock.core.facts import HostAddress, NodeFacts
+from flock.core.facts import HostAddress, NodeFacts, Silent
 from flock.core.naming import is_host_interface
 from flock.edge.kernel.switches import write_switch
 from flock.edge.netlink import route as r
@@ -137,6 +137,15 @@ def ways_out() -> frozenset[str]:
     """The families of which the kernel knows a way to anywhere, in the network namespace of the calling thread."""
     with contextlib.suppress(OSError), Netlink() as netlink:
         return frozenset(family for family, far in FAR.items() if way_to(netlink, far))
+    return frozenset()
+
+
+def unanswered() -> frozenset[Silent]:
+    """Addresses that neighbours were asked for in vain, in the network namespace of the calling thread."""
+    with contextlib.suppress(OSError, KernelRefused), Netlink() as netlink:
+        asked = [n for n in netlink.dump(r.dump_neighbours(), r.Neighbour.decode) if n.silent and n.address]
+        names = {link.index: link.name for link in netlink.dump(r.dump_links(), r.Link.decode)} if asked else {}
+        return frozenset((names.get(n.index, ""), ipaddress.ip_address(n.address)) for n in asked)
     return frozenset()
 
 

@@ -341,10 +341,11 @@ class Neighbour:
     address: bytes
     mac: bytes
     permanent: bool
+    silent: bool  # asked, and has not answered
 
     @staticmethod
     def decode(body: bytes) -> "Neighbour":
         _, _, _, index, state, _, _ = _NDMSG.unpack_from(body)
         a = w.attrs(body, _NDMSG.size)
-        permanent = bool(state & w.NUD_PERMANENT)
-        return Neighbour(index, a.get(w.NDA_DST, b""), a.get(w.NDA_LLADDR, b""), permanent)
+        is_ = (bool(state & w.NUD_PERMANENT), bool(state & (w.NUD_INCOMPLETE | w.NUD_FAILED)))
+        return Neighbour(index, a.get(w.NDA_DST, b""), a.get(w.NDA_LLADDR, b""), *is_)
