@@ -99,7 +99,9 @@ class WithoutClaims(Announcer):
 
 
 def test_a_drain_that_the_kernel_refuses_is_an_error_and_tried_again(tmp_path: Path) -> None:
-    parts: Any = SimpleNamespace(links={}, entries=(), own=lambda _: None, config=None, begun=False)
+    parts: Any = SimpleNamespace(
+        links={}, entries=(), own=lambda _: None, reader=lambda *_: None, config=None, begun=False
+    )
 
     async def story() -> None:
         kernel = Refusing()

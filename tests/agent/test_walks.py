@@ -103,13 +103,13 @@ def test_an_agent_walks_as_the_design_page_says(walker: Walker) -> None:
     walker.forget()
     cluster.api.put(pod("web", labels={"app": "web"}, ready=True))
     eventually(lambda: walker.passes("A pod becomes Ready"))
-    assert walker.passes("A watch event")
 
     walker.forget()
     refused = closed(app="web")
     refused["spec"]["policyTypes"] = ["Sideways"]
     cluster.api.put(refused)
     eventually(lambda: walker.passes("A policy changes"))
+    assert walker.passes("A watch event")
 
     walker.forget()
     cluster.configure(anycast=GRANTED, cidr4=["192.0.2.0/24", "192.0.9.0/24"])

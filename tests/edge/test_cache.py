@@ -1,4 +1,4 @@
-"""One cache: tables that are always whole, a log that every reader reads at its own pace, subscribers, problems."""
+"""One cache: tables that are always whole, changes that every reader reads at its own pace, subscribers, problems."""
 
 import asyncio
 import gc
@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from flock.core.kinds import ALL, CLUSTER_PODS, KINDS, NAMESPACES, NODE_CONFIGS, PODS, POLICIES, Extent, Kind
+from flock.core.kinds import ALL, CLUSTER_PODS, KINDS, NAMESPACES, NODE_CONFIGS, PODS, POLICIES, Aspect, Extent, Kind
 from flock.core.model import Metadata, Namespace, Pod
 from flock.edge.cache import Cache, Problem
 
@@ -91,22 +91,22 @@ def test_what_is_kept_for_the_slowest_reader_is_bounded_by_the_objects(cache: Ca
     for turn in range(1000):
         put(cache, "a", f"b{turn % 10}")
         fast.changes()
-    assert len(cache._log) == 11
+    assert len(slow._unread or ()) == 11
     assert slow.changes() == changed(*(f"b{n}" for n in range(9)), "a", "b9")
-    assert slow.changes() == [] and not cache._log
+    assert slow.changes() == [] and not slow._unread
 
 
 def test_nothing_is_kept_for_readers_that_have_not_begun_or_are_gone(cache: Cache) -> None:
     waiting = cache.reader(PODS)
     put(cache, "a")
     cache.drop(PODS, ("shop", "a"))
-    assert not cache._log
+    assert not waiting._unread
     gone = cache.reader(PODS)
     gone.changes()
     del gone
     gc.collect()
     put(cache, "b")
-    assert not cache._log
+    assert list(cache._readers) == [waiting] and not waiting._unread
     assert waiting.changes() == changed("b")
 
 
@@ -185,6 +185,37 @@ def test_a_subscriber_of_some_kinds_hears_of_them_and_of_what_is_no_object() -> 
         cache.need(CLUSTER_PODS, [ALL])
         cache.listed(CLUSTER_PODS)
         assert await heard() == ["pods", "namespaces", "nothing", "all"]
+
+    asyncio.run(story())
+
+
+def test_a_change_of_what_nobody_sees_of_an_object_is_told_to_nobody() -> None:
+    """A kubelet writes about a pod some eight times, and each reader has use for two or three of them."""
+    uids = Aspect(PODS, lambda pod: pod and pod.metadata.uid)
+    names = Aspect(PODS, lambda pod: pod and pod.metadata.name)
+
+    async def story() -> None:
+        cache, told = Cache(node="n1"), list[str]()
+        reader = cache.reader(names, NAMESPACES)
+        reader.changes()
+        for name, seen in (("uids", uids), ("names", names), ("all of it", PODS)):
+            cache.subscribe(partial(told.append, name), of=[seen])
+
+        async def heard() -> list[str]:
+            await asyncio.sleep(0)
+            found = told.copy()
+            told.clear()
+            return found
+
+        put(cache, "a")
+        assert await heard() == ["uids", "names", "all of it"] and reader.changes() == changed("a")
+        put(cache, "a")  # with another uid
+        assert await heard() == ["uids", "all of it"] and reader.changes() == []
+        labelled = cache.table(PODS)["shop", "a"]
+        cache.put(PODS, ("shop", "a"), Pod(msgspec.structs.replace(labelled.metadata, labels={"app": "web"})))
+        assert await heard() == ["all of it"] and reader.changes() == []
+        cache.drop(PODS, ("shop", "a"))
+        assert await heard() == ["uids", "names", "all of it"] and reader.changes() == changed("a")
 
     asyncio.run(story())
 

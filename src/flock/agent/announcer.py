@@ -20,10 +20,10 @@ from flock.agent.departure import Departure
 from flock.agent.happened import Happened
 from flock.agent.preparing import Preparing
 from flock.agent.reconciling import Reconciler
-from flock.core.announcing import Claim, Rights, Via, claims, desired, leaving
+from flock.core.announcing import Claim, Rights, Via, claims, desired, leaving, standing
 from flock.core.errors import KernelRefused
 from flock.core.happenings import Announced, Drained, Rerouted, Undrained, Withdrawn
-from flock.core.kinds import NAMESPACES, NODES, PODS
+from flock.core.kinds import NAMESPACES, NODES, PODS, Aspect
 from flock.edge.cache import Cache
 from flock.edge.kernel.announce import Changes
 from flock.edge.kernel.podlink import packed
@@ -36,6 +36,7 @@ RETRY = 1.0
 LAST_TRIES = 3  # before the agent ends, whatever the kernel says
 # How long a withdrawn address is still delivered: routers hear of it in milliseconds, those behind them a little later.
 LINGER = 2.0
+READ = (NAMESPACES, NODES, Aspect(PODS, standing))
 # How long a pod that terminates, while others on the node stay, may finish what it is in the middle of.
 FAREWELL = 1.0
 
@@ -55,7 +56,7 @@ class Announcer(Reconciler):
     ) -> None:
         super().__init__(log, "could not announce", pauses=(RETRY, RETRY))
         self._attached = attached
-        self._cache = cache
+        self._cache, self._reader = cache, cache.reader(*READ)
         self._configured = configured
         self._preparing = preparing
         self._kernel = kernel
@@ -71,6 +72,7 @@ class Announcer(Reconciler):
         self._made: dict[str, tuple[Via, ...]] = {}  # what the last run put into the kernel
         self._done: Any = None  # what the last run was for, if nothing of it is left to do
         self._objects_only = False  # all that was heard of since
+        self._claimants: frozenset[str] = frozenset()  # pods that claim anything, as of the last run
         self.announced: frozenset[str] = frozenset()
 
     def trigger(self) -> None:
@@ -79,13 +81,17 @@ class Announcer(Reconciler):
         super().trigger()
 
     def consider(self) -> None:
-        """Objects changed: most say nothing about who may announce what, and then the kernel is not looked at."""
-        super().trigger()
+        """Objects changed.  A pod that claims nothing concerns nobody here, and most other changes say nothing about
+        who may announce what: then the kernel is not looked at."""
+        changes = self._reader.changes()
+        if not changes or any(kind != PODS.name or f"{ns}/{name}" in self._claimants for kind, ns, name in changes):
+            super().trigger()
 
     async def _reconcile(self) -> str:
         """What one pod cannot have keeps no other waiting."""
         self._note_drained(self.withdrawn)
         all_claims = self.claims()
+        self._claimants = frozenset(claim.pod for claim in all_claims)
         wanted, going = desired(all_claims), self._still_leaving(leaving(all_claims))
         indexes, objects_only, self._objects_only = self._attached.links, self._objects_only, True
         asked = wanted, going, {via: indexes.get(via.interface) for vias in wanted.values() for via in vias}

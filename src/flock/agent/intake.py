@@ -22,14 +22,14 @@ from flock.agent.configured import Configured
 from flock.agent.lastgood_policies import LastGoodPolicies, same_object
 from flock.agent.outlook import PATIENCE, Outlook
 from flock.agent.preparing import Preparing
-from flock.core.kinds import CLUSTER_NODES, CLUSTER_PODS, CLUSTER_POLICIES, NAMESPACES, NODES, PODS, POLICIES
+from flock.core.kinds import CLUSTER_NODES, CLUSTER_PODS, CLUSTER_POLICIES, NAMESPACES, NODES, PODS, POLICIES, Aspect
 from flock.core.model import NO_MAP
 from flock.core.naming import GATEWAY6
 from flock.core.policy import budget
 from flock.core.policy.compiled import PolicyKey
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.pacing import Pacing
-from flock.core.policy.podfacts import node_addresses
+from flock.core.policy.podfacts import node_addresses, seen
 from flock.core.policy.reach import Reach
 from flock.core.policy.vouching import PodKey, Vouching
 from flock.edge.cache import Cache, ChangeKey
@@ -37,7 +37,7 @@ from flock.edge.cache import Cache, ChangeKey
 # Of a namespace for one transaction, a tenth of a second each: policies, counted by the sets and rules they need and
 # one for each; pods elsewhere, counted by the selectors they are compared with and the members of groups they move.
 AT_ONCE, MOVES_AT_ONCE = 1024, 2048
-READ = (NAMESPACES, POLICIES, CLUSTER_POLICIES, PODS, CLUSTER_PODS, NODES, CLUSTER_NODES)
+READ = (NAMESPACES, POLICIES, CLUSTER_POLICIES, Aspect(PODS, seen), CLUSTER_PODS, NODES, CLUSTER_NODES)
 PACED = {kind.name for kind in (POLICIES, PODS, CLUSTER_PODS)}
 AT_ONCE_KINDS = {kind.name for kind in (NAMESPACES, NODES, CLUSTER_NODES)}
 UNNOTICED = 64  # of the latter make no transaction longer, and are not charged: the pods of large clusters come and go

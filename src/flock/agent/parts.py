@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 
 from flock.agent.aggregates import Aggregates
+from flock.agent.announcer import READ as ANNOUNCER_READS
 from flock.agent.announcer import Announcer
 from flock.agent.attached import Attached
 from flock.agent.attachments import Attachments
@@ -15,7 +16,7 @@ from flock.agent.folding import Folding
 from flock.agent.happened import Happened
 from flock.agent.healing import Healer
 from flock.agent.healthports import HealthPorts
-from flock.agent.intake import READ
+from flock.agent.intake import READ as POLICIES_READ
 from flock.agent.limiting import ConnectionLimit
 from flock.agent.neighbours import Neighbours
 from flock.agent.offered import Offered
@@ -28,7 +29,7 @@ from flock.agent.routing import Routing
 from flock.agent.services import Services
 from flock.core.fabrichealth import lan_complaints
 from flock.core.ipam import Ipam
-from flock.core.kinds import ENDPOINT_SLICES, NAMESPACES, NODE_CONFIGS, NODES, PODS, SERVICES, TEMPLATES
+from flock.core.kinds import ENDPOINT_SLICES, NAMESPACES, NODE_CONFIGS, NODES, SERVICES, TEMPLATES
 from flock.core.model import Allocation
 from flock.core.nodeconfig import set_aside
 from flock.edge import halfdone
@@ -166,8 +167,8 @@ def assemble(settings: Settings, *, readiness: Readiness, cache: Cache, feeder: 
     parts.attached.subscribe(parts.services.settled)
     cache.subscribe(configured.take_in, of=(NODES, NODE_CONFIGS, TEMPLATES))
     cache.subscribe(parts.departure.trigger, of=(NODES,))
-    cache.subscribe(announcer.consider, of=(PODS, NAMESPACES, NODES))
-    cache.subscribe(parts.policies.trigger, of=READ)
+    cache.subscribe(announcer.consider, of=ANNOUNCER_READS)
+    cache.subscribe(parts.policies.trigger, of=POLICIES_READ)
     cache.subscribe(parts.services.consider, of=(SERVICES, ENDPOINT_SLICES, NAMESPACES, NODES))
     configured.subscribe(spare_granted)
     configured.subscribe(parts.services.follow)

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 
 import msgspec
 
-from flock.core.facts import NodeFacts
+from flock.core.facts import Network, NodeFacts
 from flock.core.model import NO_MAP, Allocation, Namespace, Pod
 from flock.core.nodeconfig import Kind, NodeConfig, Right, right
 
@@ -35,6 +35,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     kind: str  # anycast or addresses
     via: Via
     obstacle: str
+
+
+def standing(pod: Pod | None) -> tuple[str, bool] | None:
+    """What of a pod decides about its claims.  One that is not Ready is as good as none: None."""
+    return (pod.metadata.uid, pod.terminating) if pod is not None and pod.ready else None
 
 
 def claims(
@@ -148,9 +153,9 @@ class Rights:
         before: "Rights | None" = None,
     ) -> None:
         self._config, self._facts, self._namespaces = config, facts, namespaces
-        self._forbidden = facts.forbidden
-        same = before is not None and before._config is config and before._facts is facts
-        self._old = before._known if before is not None and same else {}
+        same = before if before is not None and before._config is config and before._facts is facts else None
+        self._forbidden: tuple[Network, ...] = same._forbidden if same else facts.forbidden
+        self._old = same._known if same else {}
         self._known: dict[tuple[Kind, str, str], tuple[Mapping[str, str], Right]] = {}
 
     def of(self, allocation: Allocation, kind: Kind, address: str) -> Right:

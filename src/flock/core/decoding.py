@@ -16,6 +16,7 @@ from flock.core.annotations import own_annotations
 from flock.core.errors import Code, FlockError
 from flock.core.model import (
     SERVICE_NAME,
+    Condition,
     Container,
     ContainerPort,
     Endpoint,
@@ -32,6 +33,7 @@ from flock.core.model import (
 from flock.core.nesting import shallow
 
 T = TypeVar("T")
+READY = (Condition("Ready", "True"),)
 SHARED = 4096  # sets of labels or ports that equal pods share, those met last
 
 
@@ -85,10 +87,10 @@ def decode_identity(raw: bytes) -> Identity:
 
 
 def decode_pod(raw: bytes) -> Pod:
-    """Of its conditions only the one that is read: what else a kubelet reports, again and again, is no change."""
+    """Of its status only whether it is Ready, whether it is over, and its addresses: what else a kubelet reports, again
+    and again, is no change."""
     pod = decode(raw, Pod)
-    ready = tuple(condition for condition in pod.status.conditions or () if condition.type == "Ready")
-    status = msgspec.structs.replace(pod.status, conditions=ready or None)
+    status = PodStatus(phase=_end(pod.status), conditions=READY if pod.ready else None, pod_ips=pod.status.pod_ips)
     return Pod(_trimmed(pod.metadata), pod.spec, status)
 
 
@@ -104,11 +106,15 @@ def decode_cluster_pod(raw: bytes) -> Pod:
             uid=metadata.uid,
             labels=_shared_labels(tuple((metadata.labels or {}).items())),
             annotations=annotations or None,
-            deletion_timestamp=metadata.deletion_timestamp,
         ),
         _shared_spec(bool(pod.spec.host_network), ports),
-        PodStatus(phase=sys.intern(pod.status.phase), pod_ips=pod.status.pod_ips),
+        PodStatus(phase=_end(pod.status), pod_ips=pod.status.pod_ips),
     )
+
+
+def _end(status: PodStatus) -> str:
+    """The phase of a pod that is over; else nobody asks for it."""
+    return sys.intern(status.phase) if status.is_over else ""
 
 
 @lru_cache(SHARED)

@@ -103,6 +103,15 @@ class Kind(Generic[T]):
         return self.selector.startswith(NAMED)
 
 
+@dataclass(frozen=True, eq=False)
+class Aspect(Generic[T]):
+    """What somebody reads of a kind's objects: a change that leaves that as it is does not concern them.  `view` is
+    what they see of an object, or of its absence: None."""
+
+    of: Kind[T]
+    view: Callable[[T | None], Any]
+
+
 POLICY_GROUP, OWN_GROUP = "networking.k8s.io/v1", f"{PREFIX}/v1alpha1"
 
 PODS = Kind[Pod]("Pod", "v1", "pods", namespaced=True, selector="spec.nodeName={node}", decode=decode_pod, shape=Pod)

@@ -129,6 +129,11 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename={"pod_ips": "podIP
     conditions: tuple[Condition, ...] | None = None
     pod_ips: tuple[PodIP, ...] | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """Its containers have ended for good."""
+        return self.phase in ("Succeeded", "Failed")
+
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
     metadata: Metadata

@@ -2,8 +2,9 @@
 
 Feeders put, drop and refuse objects, and say when all of a kind has been listed; they hear nothing of who reads.  The
 tables hold the last good version of everything and are changed only between two turns of the loop, so nobody sees half
-of a change.  Who has to know what changed takes a `Reader`: it reads a log of changes at its own pace.  Who only has to
-look again subscribes, and is told once per turn of the loop.
+of a change.  Who has to know what changed takes a `Reader` and reads at its own pace.  Who only has to look again
+subscribes, and is told once per turn of the loop.  Both name the kinds they are concerned with, or what they see of a
+kind (`Aspect`): a kubelet writes of each pod again and again, and most of it is news to nobody or to one of them.
 
 Of a kind that costs much (`Kind.partial`) is followed what its reader says it needs, extent by extent.  For the event
 loop's thread.
@@ -11,17 +12,17 @@ loop's thread.
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 import msgspec
 
-from flock.core.kinds import ALL, KINDS, Extent, Key, Kind
+from flock.core.kinds import ALL, KINDS, Aspect, Extent, Key, Kind
 
 T = TypeVar("T")
 ChangeKey = tuple[str, str, str]  # name of the kind, namespace, name
+Concern = Kind[Any] | Aspect[Any]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -54,16 +55,14 @@ class Cache:
         self._needed: dict[str, dict[Extent, float]] = {kind.name: {} for kind in kinds if kind.partial}  # since when
         # Kinds that are known from an earlier life alone, and what it followed of them.
         self._remembered: dict[str, frozenset[Extent]] = {}
-        self._log: OrderedDict[ChangeKey, int] = OrderedDict()  # what the slowest reader has not read yet
-        self._number = 0  # of the last change
         self._readers: WeakSet[Reader] = WeakSet()
         self._refused: dict[str, dict[Key, str]] = {kind.name: {} for kind in kinds}
         self._complaints: dict[Hashable, tuple[Problem, ...]] = {}
         self.passed_over: dict[str, tuple[str, ...]] = {}  # files, and the nodes whose NodeConfigs are in them
         self.outdated: dict[str, str] = {}  # files that have the own NodeConfig as it was, and why
         self._watches: dict[tuple[str, Extent], Watch] = {}
-        self._subscribers: list[tuple[frozenset[str] | None, Callable[[], None]]] = []
-        self._news: set[str] = set()  # kinds that changed in this turn of the loop; empty name: something else did
+        self._subscribers: list[_Subscriber] = []
+        self._due: set[_Subscriber] = set()  # to be told at the end of this turn of the loop
         self._arrival = asyncio.Event()
 
     # --- for readers ---
@@ -76,8 +75,8 @@ class Cache:
         """This node's object of a kind of which each node has one."""
         return self.table(kind).get(("", self.node))
 
-    def reader(self, *kinds: Kind[Any]) -> "Reader":
-        reader = Reader(self, kinds)
+    def reader(self, *concerns: Concern) -> "Reader":
+        reader = Reader(self, concerns)
         self._readers.add(reader)
         return reader
 
@@ -100,10 +99,14 @@ class Cache:
         remembered = self._remembered.get(kind.name)
         return listed if remembered is None else (listed - {ALL}) | remembered
 
-    def subscribe(self, callback: Callable[[], None], *, of: Collection[Kind[Any]] | None = None) -> None:
-        """`callback` runs on the loop after changes `of` these kinds (None: of all), and after those of what is needed,
+    def everything(self, kinds: Iterable[str]) -> list[ChangeKey]:
+        """For `Reader.changes`."""
+        return [(name, *key) for name in kinds for key in self._tables[name]]
+
+    def subscribe(self, callback: Callable[[], None], *, of: Collection[Concern] | None = None) -> None:
+        """`callback` runs on the loop after changes `of` these (None: of all), and after those of what is needed,
         listed or wrong; it must not block."""
-        self._subscribers.append((None if of is None else frozenset(kind.name for kind in of), callback))
+        self._subscribers.append(_Subscriber(self.kinds if of is None else of, callback))
 
     async def changed(self) -> None:
         """Returns at the next change."""
@@ -157,15 +160,17 @@ class Cache:
         """What says nothing new is no change: most of what happens to a pod concerns nobody here."""
         if self._refused[kind.name].pop(key, None) is not None:
             self._tell_soon()
-        if self._tables[kind.name].get(key) != value:
+        before = self._tables[kind.name].get(key)
+        if before != value:
             self._tables[kind.name][key] = value
-            self._change((kind.name, *key))
+            self._change(kind.name, key, before, value)
 
     def drop(self, kind: Kind[Any], key: Key) -> None:
         if self._refused[kind.name].pop(key, None) is not None:
             self._tell_soon()
-        if self._tables[kind.name].pop(key, None) is not None:
-            self._change((kind.name, *key))
+        before = self._tables[kind.name].pop(key, None)
+        if before is not None:
+            self._change(kind.name, key, before, None)
 
     def refuse(self, kind: Kind[Any], key: Key, why: str) -> None:
         """Its last good version, if there is one, stays; told until the object is put or dropped."""
@@ -233,59 +238,71 @@ class Cache:
 
     # --- changes ---
 
-    def _change(self, key: ChangeKey) -> None:
-        self._number += 1
-        if any(reader.position is not None for reader in self._readers):
-            self._log[key] = self._number
-            self._log.move_to_end(key)
-        self._tell_soon(key[0])
+    def _change(self, kind: str, key: Key, before: Any, after: Any) -> None:
+        for reader in self._readers:
+            if reader.is_concerned(kind, before, after):
+                reader.note((kind, *key))
+        self._tell_soon([one for one in self._subscribers if one.is_concerned(kind, before, after)])
 
-    def read(self, reader: "Reader") -> list[ChangeKey]:
-        """For `Reader.changes`."""
-        if reader.position is None:
-            found = [(name, *key) for name in reader.kinds for key in self._tables[name]]
-        else:
-            found = []
-            for key, number in reversed(self._log.items()):
-                if number <= reader.position:
-                    break
-                if key[0] in reader.kinds:
-                    found.append(key)
-            found.reverse()
-        reader.position = self._number
-        slowest = min(other.position for other in self._readers if other.position is not None)
-        while self._log and next(iter(self._log.values())) <= slowest:
-            self._log.popitem(last=False)
-        return found
-
-    def _tell_soon(self, kind: str = "") -> None:
-        """Many objects may change in one turn of the loop; subscribers hear of it once."""
+    def _tell_soon(self, concerned: Iterable["_Subscriber"] | None = None) -> None:
+        """Many objects may change in one turn of the loop; subscribers hear of it once.  None: it is no object that
+        changed, and concerns all."""
         self._arrival.set()
-        if self._subscribers and not self._news:
+        is_first = not self._due
+        self._due.update(self._subscribers if concerned is None else concerned)
+        if is_first and self._due:
             asyncio.get_running_loop().call_soon(self._tell)
-        if self._subscribers:
-            self._news.add(kind)
 
     def _tell(self) -> None:
-        news, self._news = self._news, set()
-        for kinds, callback in self._subscribers:
-            if kinds is None or "" in news or not kinds.isdisjoint(news):
-                callback()
+        due, self._due = self._due, set()
+        for subscriber in self._subscribers:
+            if subscriber in due:
+                subscriber.callback()
 
 
-class Reader:
-    """A place in the log of changes.  What it has not read is kept for it, each object once, however often it changed
-    and however slow the reader is; a reader that nobody holds any more is forgotten."""
+class _Concerned:
+    def __init__(self, concerns: Iterable[Concern]) -> None:
+        """In the order in which they are named."""
+        self._views: dict[str, Callable[[Any], Any] | None] = {}  # None: all of it is seen
+        for concern in concerns:
+            if isinstance(concern, Aspect):
+                self._views[concern.of.name] = concern.view
+            else:
+                self._views[concern.name] = None
 
-    def __init__(self, cache: Cache, kinds: Sequence[Kind[Any]]) -> None:
-        self.kinds = tuple(kind.name for kind in kinds)
-        self.position: int | None = None
+    def is_concerned(self, kind: str, before: Any, after: Any) -> bool:
+        if kind not in self._views:
+            return False
+        view = self._views[kind]
+        return view is None or view(before) != view(after)
+
+
+class _Subscriber(_Concerned):
+    def __init__(self, concerns: Iterable[Concern], callback: Callable[[], None]) -> None:
+        super().__init__(concerns)
+        self.callback = callback
+
+
+class Reader(_Concerned):
+    """What it has not read is kept for it, each object once, however often it changed and however slow the reader is; a
+    reader that nobody holds any more is forgotten."""
+
+    def __init__(self, cache: Cache, concerns: Iterable[Concern]) -> None:
+        super().__init__(concerns)
         self._cache = cache
+        self._unread: dict[ChangeKey, None] | None = None  # None: everything there is
+
+    def note(self, change: ChangeKey) -> None:
+        if self._unread is not None:
+            self._unread.pop(change, None)
+            self._unread[change] = None
 
     def changes(self) -> list[ChangeKey]:
         """What was put or dropped since the last call, in the order of the last change of each.  The first call tells
         everything there is, by kinds in the order in which they were named."""
-        return self._cache.read(self)
+        found = self._cache.everything(self._views) if self._unread is None else list(self._unread)
+        self._unread = {}
+        return found
 
 
 def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -7,7 +7,7 @@ the addresses of its `status.podIPs`, which its tenant cannot write, and those t
 from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -88,6 +88,14 @@ def pod_facts(pod: Pod, *, addresses: tuple[Address, ...]) -> PodFacts:
         host_network=bool(pod.spec.host_network),
         phase=pod.status.phase,
     )
+
+
+def seen(pod: Pod | None) -> Any:
+    """All that policies go by, for whoever wonders whether a change is one to them: a pod's readiness is none."""
+    if pod is None:
+        return None
+    metadata, status = pod.metadata, pod.status
+    return metadata.uid, metadata.labels, metadata.annotations, pod.spec, status.is_over, status.pod_ips
 
 
 def local_pod(allocation: Allocation, *, labels: Mapping[str, str] | None, ports: Ports = ()) -> LocalPod:
