@@ -25,7 +25,9 @@ ANSWER_LIMIT = 16 << 20  # bytes of it: 500 pods of a usual size are 5 MiB, one 
 DEAD_AFTER = 30  # seconds without any sign of life from the other end
 # One watch event: etcd takes objects up to 1.5 MiB, of which JSON may make six times as much (`<` is `\u003c`).
 LINE_LIMIT = 16 << 20
-HEAD_LIMIT = 64 << 10
+HEAD_LIMIT = READ_AT_ONCE = 64 << 10
+EOL = b"\r\n"
+SIZE_LIMIT = 1 << 10  # of the line that says how long a chunk is
 # Each TLS connection has a buffer of 256 KiB by default, all of it resident; a node may have a hundred watches.
 sslproto.SSLProtocol.max_size = 32 << 10
 
@@ -123,21 +125,51 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
 async def chunks(reader: asyncio.StreamReader, headers: Mapping[str, str], *, patience: float) -> AsyncIterator[bytes]:
     """The body in pieces as they come; each may take `patience` to arrive."""
     if headers.get("transfer-encoding") == "chunked":
-        while True:
-            size = int(await _soon(reader.readuntil(b"\r\n"), patience), 16)
-            if size == 0:
-                return
-            piece = await _soon(reader.readexactly(size + 2), patience)
-            yield piece[:-2]
+        chunked = _Chunked()
+        while not chunked.over:
+            if body := chunked.take(await _soon(reader.read(READ_AT_ONCE), patience)):
+                yield body
+        return
     remaining = int(headers.get("content-length", "-1"))
     while remaining:
-        piece = await _soon(reader.read(1 << 16 if remaining < 0 else min(remaining, 1 << 16)), patience)
+        piece = await _soon(reader.read(READ_AT_ONCE if remaining < 0 else min(remaining, READ_AT_ONCE)), patience)
         if not piece:
             if remaining > 0:
                 raise ApiError("the answer breaks off")
             return
         remaining -= len(piece) if remaining > 0 else 0
         yield piece
+
+
+class _Chunked:
+    """A body in chunks, of which any part may have come: one read, and one wait, for all that is there.  ValueError for
+    what is none, asyncio.IncompleteReadError if it breaks off."""
+
+    def __init__(self) -> None:
+        self._rest = b""  # of a line that has not come as a whole
+        self._left = 0  # bytes of the chunk under way, its end of line included
+        self.over = False
+
+    def take(self, data: bytes) -> bytes:
+        if not data:
+            raise asyncio.IncompleteReadError(self._rest, None)
+        data, at, body = self._rest + data, 0, []
+        while not self.over:
+            if self._left:
+                taken = min(self._left, len(data) - at)
+                body.append(data[at : at + min(taken, max(0, self._left - len(EOL)))])
+                at, self._left = at + taken, self._left - taken
+            if self._left or (end := data.find(EOL, at)) < 0:
+                break
+            size = int(data[at:end], 16)
+            if size < 0:
+                raise ValueError(f"a chunk of {size} bytes")
+            at, self.over = end + len(EOL), not size
+            self._left = size + len(EOL) if size else 0
+        self._rest = b"" if self.over else data[at:]
+        if len(self._rest) > SIZE_LIMIT:
+            raise ValueError("a chunk without a size")
+        return b"".join(body)
 
 
 async def whole(pieces: AsyncIterator[bytes]) -> bytes:

@@ -213,7 +213,7 @@ class Reflector:
         page = await self._page("")
         while True:
             self._state.heard = time.monotonic()
-            seen |= {self._take(bytes(item)) for item in page.items or ()}
+            seen |= {self._take(bytes(item))[0] for item in page.items or ()}
             if not page.metadata.continue_:
                 break
             page = await self._page(page.metadata.continue_)
@@ -278,8 +278,10 @@ class Reflector:
             status = decode(raw, _Status)
             raise Lost(f"{status.code} {status.message}")
         if event.type in ("ADDED", "MODIFIED"):
-            self._take(raw)
-        with contextlib.suppress(Unreadable):  # one that was taken has been refused by now
+            _, version = self._take(raw)
+            self._version = self._reached = version or self._version
+            return
+        with contextlib.suppress(Unreadable):
             identity = decode_identity(raw)
             if event.type == "DELETED":
                 self._sink.drop((identity.namespace, identity.name), identity.resource_version)
@@ -289,25 +291,26 @@ class Reflector:
 
     # --- objects ---
 
-    def _take(self, raw: bytes) -> Key:
-        """Whatever it is, it concerns this object alone; what cannot be taken leaves the last good version in force."""
-        key = NAMELESS
+    def _take(self, raw: bytes) -> tuple[Key, str]:
+        """Whatever it is, it concerns this object alone; what cannot be taken leaves the last good version in force.
+        Returns which it is, and its version if it tells one."""
+        key, version = NAMELESS, ""
         try:
             identity = decode_identity(raw)
-            key = (sys.intern(identity.namespace), sys.intern(identity.name))
-            if identity.resource_version and self._sink.has(key, identity.resource_version):
-                return key  # listed again, unchanged
+            key, version = (sys.intern(identity.namespace), sys.intern(identity.name)), identity.resource_version
+            if version and self._sink.has(key, version):
+                return key, version  # listed again, unchanged
             decoded = self._wanted(self._kind.decode(raw))
         except Exception as error:
             if not isinstance(error, FlockError):
                 log.exception("could not read an object path=%s key=%s", self._path, key)
             self._sink.refuse(key, str(error))
-            return key
+            return key, version
         if decoded is None:
-            self._sink.drop(key, identity.resource_version)
+            self._sink.drop(key, version)
         else:
-            self._sink.put(key, identity.resource_version, decoded)
-        return key
+            self._sink.put(key, version, decoded)
+        return key, version
 
     def _wanted(self, decoded: Any) -> Any:
         if decoded is not None and self._owners and self._kind.owner and self._kind.owner(decoded) not in self._owners:
