@@ -6,6 +6,9 @@ addresses: a pod sends from its own, and has one link-local address.
 
 Both are decided in one chain where they can be: every packet of a pod meets it, and a further chain would cost each
 more than a few rules do.
+
+A wall of another kind is about what others translate: the node's routing protocols are not for anybody's host port or
+Service.  Of all chains of type nat the first that decides has decided, so ours come before and translate nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,6 +38,8 @@ ARP_SETS = {"sources4": ("set", "type ifname . ipv4_addr", "addresses each pod m
 # Control and echo of BFD, one hop and several (RFC 5881, 5883).
 BFD_PORTS = "{ 3784, 3785, 4784 }"
 _PORTS = {("TCP", 179): "BGP", ("UDP", 3784): "BFD", ("UDP", 3785): "BFD", ("UDP", 4784): "BFD", ("OSPF", None): "OSPF"}
+# Before DNAT, where `portmap` and kube-proxy translate (-100); only first packets of connections come there.
+_UNTRANSLATED = -110
 
 # Before fragments are put together (-400), by addresses and number alone, whoever sent them: each is judged by itself.
 # What tells a router's messages is always in the first one, without which the others come to nothing.
@@ -95,6 +100,19 @@ _WALLS: Chains = {
         "type filter hook output priority filter; policy accept;",
         'oifname "flock*" ip saddr 127.0.0.0/8 goto walled',
     ],
+    # A host port, or a Service with a node's or a router's address among its `externalIPs`, would be given the node's
+    # sessions: a pod behind it could end them, or speak for the node.  At another address such a port is a Service's.
+    "from-routers": [
+        f"type nat hook prerouting priority {_UNTRANSLATED}; policy accept;",
+        "tcp dport 179 fib daddr type local jump as-it-is",
+        f"udp dport {BFD_PORTS} fib daddr type local jump as-it-is",
+    ],
+    "to-routers": [
+        f"type nat hook output priority {_UNTRANSLATED}; policy accept;",
+        "tcp dport 179 jump as-it-is",
+        f"udp dport {BFD_PORTS} jump as-it-is",
+    ],
+    "as-it-is": ["dnat ip to ip daddr", "dnat ip6 to ip6 daddr"],
 }
 _ANTISPOOFING: Chains = {
     "spoofed": logged_drop("flock spoofed", "spoofed"),
