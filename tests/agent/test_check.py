@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from looking import addresses_of, failure, failure_after, flockctl, settle, sysctl
 
-from harness import Node
+from flock.edge.netlink.socket import GLIMPSE
+from harness import Node, run
 from thoroughness import some
 
 
@@ -215,3 +216,13 @@ def test_check_repeated_many_times_and_at_once_changes_nothing(attached: tuple[N
     started = [node.cni_start("CHECK", "a", prevResult=result) for _ in range(20)]
     assert [p.communicate(timeout=60)[0] for p in started] == [b""] * 20
     assert node.allocations() == before
+
+
+def test_what_a_pod_fills_its_namespace_with_is_looked_at_up_to_a_bound(attached: tuple[Node, dict[str, Any]]) -> None:
+    """Its routes and neighbours are its own business, in whatever number; what is ours is still found among them."""
+    node, result = attached
+    many = "".join(f"route add 2001:db8:99::{n:x}/128 dev eth0\n" for n in range(2 * GLIMPSE))
+    run("ip", "-6", "-n", f"{node.prefix}a", "-batch", "-", input=many)
+    node.cni("CHECK", "a", prevResult=result)
+    node.ip("route", "del", "default", inside="a")
+    assert "169.254.1.1" in failure(node, "CHECK", "a", prevResult=result).msg

@@ -6,7 +6,8 @@ import pytest
 from anycasting import ANYCAST, announced, anycast_pod, granting
 from looking import OWN, addresses_of, failure, flockctl, outcome, settle, undisturbed
 
-from harness import CniFailure, Node, eventually
+from flock.edge.netlink.socket import GLIMPSE
+from harness import CniFailure, Node, eventually, run
 
 EXTRA = "2001:db8:53::7"
 WHERE = ("netns", "netns_id", "netns_cookie", "boot_id", "ifname")
@@ -139,3 +140,42 @@ def test_an_alias_that_does_not_fit_its_link_adopts_nobody(running: Node) -> Non
     running.start()
     assert not running.allocations()
     assert failure(running, "CHECK", "abc").code == 3
+
+
+# --- what a pod does to its own side ---
+
+
+def test_a_pod_that_renamed_its_link_is_adopted_as_what_it_was_and_detached(running: Node) -> None:
+    result = running.pod("a")
+    for change in ("eth0 down", "eth0 name mine", "mine up"):
+        running.ip("link", "set", *change.split(), inside="a")
+    running.ip("addr", "add", f"{addresses_of(result)[0]}/128", "dev", "mine", "nodad", inside="a")
+    lose_state(running)
+    running.start()
+    assert running.allocations()["a"]["ifname"] == "eth0", "as the runtime called it"
+    running.cni("DEL", "a")
+    assert not running.allocations()
+    settle_links(running, 0)
+
+
+def test_an_interface_of_another_name_is_known_by_the_nodes_side(running: Node) -> None:
+    running.pod("a", ifname="net1")
+    lose_state(running)
+    running.start()
+    assert running.allocations()["a"]["ifname"] == "net1"
+    running.cni("CHECK", "a", ifname="net1")
+    running.cni("DEL", "a", ifname="net1")
+    assert not running.allocations()
+
+
+def test_a_pod_with_more_addresses_than_anybody_reads_is_adopted_like_others(running: Node) -> None:
+    anycast_pod(running, "a")
+    own = "".join(f"addr add 2001:db8:99::{n:x}/128 dev lo nodad\n" for n in range(GLIMPSE))
+    run("ip", "-6", "-n", f"{running.prefix}a", "-batch", "-", input=own)
+    before = lose_state(running)
+    running.start()
+    after = running.allocations()
+    for key in ("ip6", "ip4", "anycast", "netns", "netns_id"):
+        assert after["a"].get(key) == before["a"].get(key), key
+    running.cni("DEL", "a")
+    assert not running.allocations()

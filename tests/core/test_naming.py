@@ -79,15 +79,17 @@ def test_a_mac_is_written_as_ip_writes_it() -> None:
 
 
 def test_the_alias_names_pod_and_container() -> None:
-    text = naming.alias(pod="shop/web-0", container_id="c0ffee")
+    text = naming.alias(pod="shop/web-0", container_id="c0ffee", ifname="eth0")
     assert "shop/web-0" in text
     assert "c0ffee" in text
+    assert "interface" not in text
+    assert naming.alias(pod="shop/web-0", container_id="c0ffee", ifname="net1").endswith(" interface=net1")
 
 
 @pytest.mark.parametrize("container_id", ["c" * 10, "c" * 300, "ß" * 200, "x" + "ß" * 200])
 def test_the_alias_fits_the_kernel_s_255_bytes_with_the_closing_zero(container_id: str) -> None:
     full = f"flock pod=shop/web-0 container={container_id}"
-    text = naming.alias(pod="shop/web-0", container_id=container_id)
+    text = naming.alias(pod="shop/web-0", container_id=container_id, ifname="eth0")
     assert full.startswith(text)
     assert min(253, len(full.encode())) <= len(text.encode()) <= 254
 

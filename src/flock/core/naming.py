@@ -61,9 +61,10 @@ def link_local(mac: str) -> IPv6Address:
     return IPv6Address(b"\xfe\x80" + bytes(6) + bytes([octets[0] ^ 2]) + octets[1:3] + b"\xff\xfe" + octets[3:])
 
 
-def alias(*, pod: str, container_id: str) -> str:
+def alias(*, pod: str, container_id: str, ifname: str) -> str:
     """What `ip link` shows beside the host side.  The kernel takes at most 255 bytes, the closing zero among them."""
-    return f"flock pod={pod} container={container_id}".encode()[:254].decode(errors="ignore")
+    told = "" if ifname == POD_INTERFACE else f" interface={ifname}"
+    return f"flock pod={pod} container={container_id}{told}".encode()[:254].decode(errors="ignore")
 
 
 def format_mac(mac: bytes) -> str:

@@ -2,7 +2,8 @@
 
 The node's side of a pod tells nearly all of its entry, and nothing there can be written by the pod: the link's alias
 says whose it is, host routes and permanent neighbours its primary addresses and MAC, the rules in force what else it
-may send from.  Only where the rest stands is read inside the pod: on `lo` anycast, else `addresses`.
+may send from.  Only where the rest stands is read inside the pod: on `lo` anycast, else `addresses`.  And whether it is
+whole: one that fills its namespace, or changes it without end, is taken for it, so that it holds up nobody's start.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from flock.edge.netlink.socket import Netlink
 
 NAMESPACES = Path("/run/netns")  # where runtimes keep pods' namespaces
 ATTEMPTS = 16  # at a host interface's name; more than a handful never collide
-_ALIAS = re.compile(r"flock pod=(?:([^/\s]+)/)?(\S+) container=(\S+)")
+_ALIAS = re.compile(r"flock pod=(?:([^/\s]+)/)?(\S+) container=(\S+)(?: interface=(\S+))?")
 
 Sources = Callable[[], Mapping[str, Collection[str]]]  # addresses each link's pod may send from
 
@@ -38,8 +39,7 @@ class _Place(NamedTuple):
 
     path: str
     netns: Identity
-    ifname: str
-    addresses: frozenset[bytes]
+    addresses: frozenset[bytes] | None  # None: more than can be told
     on_loopback: frozenset[bytes]
 
 
@@ -76,7 +76,7 @@ def _entry(
     told = _ALIAS.fullmatch(link.alias)
     if told is None:
         return None
-    namespace, pod, container_id = told.groups()
+    namespace, pod, container_id, ifname = told.groups()
     primaries = {
         len(route.dst): str(ip_address(route.dst))
         for route in observed.routes.get(link.index, ())
@@ -84,11 +84,12 @@ def _entry(
     }
     if not primaries or link.name not in {host_interface(container_id, n) for n in range(ATTEMPTS)}:
         return None
-    if place is not None and not {packed(a) for a in primaries.values()} <= place.addresses:
+    there = None if place is None else place.addresses
+    if there is not None and not {packed(a) for a in primaries.values()} <= there:
         return None  # half made, and its note is lost: a repeated ADD makes it anew
     macs = {observed.neighbours.get(link.index, {}).get(packed(a), b"") for a in primaries.values()} - {b""}
     more = [a for a in allowed if a not in primaries.values() and not ip_address(a).is_link_local]
-    anycast = {a for a in more if place is None or packed(a) in place.on_loopback}
+    anycast = {a for a in more if place is None or there is None or packed(a) in place.on_loopback}
     return Allocation(
         container_id=container_id,
         namespace=namespace or "",
@@ -102,7 +103,7 @@ def _entry(
         allocated_at=now,
         netns=place.path if place else "",
         **(place.netns._asdict() if place else {}),
-        ifname=place.ifname if place else POD_INTERFACE,
+        ifname=ifname or POD_INTERFACE,
         host_interface=link.name,
         mac=format_mac(macs.pop()) if macs else "",
         mtu=link.mtu,
@@ -134,11 +135,16 @@ def _place(links: PodLinks, link: r.Link, paths: Mapping[int, str]) -> _Place | 
         return None
     try:
         with entered(path, home=links.home) as found:
-            peer = found.socket.link(link.peer_index)
-            addresses = found.socket.dump(r.dump_addresses(), r.Address.decode)
+            if found.socket.link(link.peer_index) is None:
+                return None
+            on_link = found.glimpse(r.dump_addresses(link.peer_index), r.Address.decode)
+            on_loopback = found.glimpse(r.dump_addresses(LOOPBACK_INDEX), r.Address.decode)
     except FieldError:
         return None
-    if peer is None:
-        return None
-    on_loopback = frozenset(a.address for a in addresses if a.index == LOOPBACK_INDEX)
-    return _Place(path, found.identity, peer.name, frozenset(a.address for a in addresses), on_loopback)
+    except KernelRefused as refused:
+        if refused.errno in SHORTAGES:
+            raise
+        return None  # its link went elsewhere meanwhile
+    seen = frozenset(a.address for listed in (on_link, on_loopback) for a in listed.seen)
+    whole = on_link.whole and on_loopback.whole
+    return _Place(path, found.identity, seen if whole else None, frozenset(a.address for a in on_loopback.seen))

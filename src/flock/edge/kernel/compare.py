@@ -75,7 +75,7 @@ def _losses(allocation: Allocation, observed: Observed, announced: frozenset[str
     found = []
     if allocation.mac and link.mac != HOST_MAC:
         found.append(lost(Kind.LINK, f"{name} has MAC {format_mac(link.mac)}", r.set_mac(link.index, HOST_MAC)))
-    label = alias(pod=allocation.pod, container_id=allocation.container_id)
+    label = alias(pod=allocation.pod, container_id=allocation.container_id, ifname=allocation.ifname)
     if link.alias != label:
         found.append(lost(Kind.LINK, f"{name} has another alias", r.set_alias(link.index, label)))
     if not link.forwards:

@@ -274,7 +274,8 @@ class PodLinks:
 
 
 def host_side(link: r.Link, allocation: Allocation, announced: Announced) -> list[r.Request]:
-    index, label = link.index, alias(pod=allocation.pod, container_id=allocation.container_id)
+    index = link.index
+    label = alias(pod=allocation.pod, container_id=allocation.container_id, ifname=allocation.ifname)
     requests = [r.describe_host_side(index, alias=label, has_ipv6=link.has_ipv6)]
     if allocation.ip6:
         requests.append(r.add_address(index, GATEWAY6_BYTES, 64))

@@ -2,8 +2,8 @@
 
 import contextlib
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 from flock.core.errors import FieldError, TryAgain, refusal
 from flock.core.model import Allocation
@@ -12,15 +12,25 @@ from flock.edge.boot import boot_id
 from flock.edge.kernel.netns import Netns, NoNamespace, inside, open_netns
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
-from flock.edge.netlink.socket import Netlink
+from flock.edge.netlink.socket import Glimpse, Netlink
+
+T = TypeVar("T")
 
 
 class Entered(NamedTuple):
     """A namespace with a socket in it, and which one that is."""
 
+    home: Netns
     namespace: Netns
     socket: Netlink
     identity: Identity
+
+    def glimpse(self, request: r.Request, decode: Callable[[bytes], T]) -> Glimpse[T]:
+        """By a socket of its own, which is of no use afterwards if the list was cut short."""
+        with inside(self.namespace, home=self.home):
+            once = socket_in(self.namespace)
+        with once:
+            return once.glimpse(request, decode)
 
 
 @contextlib.contextmanager
@@ -31,7 +41,7 @@ def entered(path: str, *, home: Netns) -> Iterator[Entered]:
         with inside(namespace, home=home):
             pod = socket_in(namespace)
         with pod:
-            yield Entered(namespace, pod, identify(namespace, pod))
+            yield Entered(home, namespace, pod, identify(namespace, pod))
     finally:
         namespace.close()
 

@@ -203,8 +203,8 @@ def delete_address(index: int, address: bytes, length: int) -> Request:
     return Request("delete an address", w.RTM_DELADDR, 0, _address_body(index, address, length))
 
 
-def dump_addresses() -> Request:
-    return Request("list addresses", w.RTM_GETADDR, w.NLM_F_ROOT_MATCH, _IFADDR.pack(0, 0, 0, 0, 0))
+def dump_addresses(index: int = 0) -> Request:
+    return Request("list addresses", w.RTM_GETADDR, w.NLM_F_ROOT_MATCH, _IFADDR.pack(0, 0, 0, 0, index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,10 +308,10 @@ def delete_route(route: Route) -> Request:
     return Request("delete a route", w.RTM_DELROUTE, 0, route.encode(any_scope=True))
 
 
-def dump_routes(fam: int, *, protocol: int = 0, table: int = w.RT_TABLE_MAIN) -> Request:
-    """Of one protocol, or of all; the kernel filters."""
+def dump_routes(fam: int, *, protocol: int = 0, table: int = w.RT_TABLE_MAIN, index: int = 0) -> Request:
+    """Of one protocol, over one link, or of all; the kernel filters."""
     body = _RTMSG.pack(fam, 0, 0, 0, w.RT_TABLE_UNSPEC, protocol, 0, 0, 0) + w.attr(w.RTA_TABLE, w.u32(table))
-    return Request("list routes", w.RTM_GETROUTE, w.NLM_F_ROOT_MATCH, body)
+    return Request("list routes", w.RTM_GETROUTE, w.NLM_F_ROOT_MATCH, body + w.filtered(w.RTA_OIF, index))
 
 
 def get_route(address: bytes, *, configured: bool = False) -> Request:
@@ -331,8 +331,9 @@ def add_neighbour(index: int, address: bytes, mac: bytes) -> Request:
     return Request("add a neighbour", w.RTM_NEWNEIGH, w.NLM_F_CREATE | w.NLM_F_REPLACE, body)
 
 
-def dump_neighbours() -> Request:
-    return Request("list neighbours", w.RTM_GETNEIGH, w.NLM_F_ROOT_MATCH, _NDMSG.pack(0, 0, 0, 0, 0, 0, 0))
+def dump_neighbours(index: int = 0) -> Request:
+    body = _NDMSG.pack(0, 0, 0, 0, 0, 0, 0) + w.filtered(w.NDA_IFINDEX, index)
+    return Request("list neighbours", w.RTM_GETNEIGH, w.NLM_F_ROOT_MATCH, body)
 
 
 @dataclass(frozen=True, slots=True)

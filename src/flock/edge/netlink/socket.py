@@ -11,7 +11,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from flock.core.errors import KernelRefused
 from flock.core.faults import Point, faults
@@ -31,7 +31,17 @@ TIMEOUT = 30
 # Each attempt is independent.  On a node that changes this fast there is nothing to compare: later.
 ATTEMPTS = 10
 
+# Of what a pod's namespace is full of, at most so much is read, and so often: its tenant fills and changes it at will.
+GLIMPSE, GLANCES = 1024, 3
+
 T = TypeVar("T")
+
+
+class Glimpse(NamedTuple, Generic[T]):
+    """Some of a list.  What is not in it may be there after all, unless it is `whole`."""
+
+    seen: list[T]
+    whole: bool
 
 
 class NetlinkSocket:
@@ -108,7 +118,20 @@ class NetlinkSocket:
                 return found
         raise KernelRefused(f"{request.what}: changed {ATTEMPTS} times while it was read")
 
-    def _dump_once(self, request: Request, decode: Callable[[bytes], T]) -> tuple[list[T], bool]:
+    def glimpse(self, request: Request, decode: Callable[[bytes], T]) -> Glimpse[T]:
+        """Objects of a kind in a namespace that is somebody else's, who may have any number of them and change them
+        without end: this takes a bounded time.  A list that was cut short is not read to its end, and the kernel begins
+        no other one on this socket: it is for one list."""
+        for _ in range(GLANCES):
+            found, interrupted = self._dump_once(request, decode, at_most=GLIMPSE)
+            if not interrupted or len(found) == GLIMPSE:
+                break
+        return Glimpse(found, whole=not interrupted)
+
+    def _dump_once(
+        self, request: Request, decode: Callable[[bytes], T], *, at_most: int | None = None
+    ) -> tuple[list[T], bool]:
+        """What there is, and whether that may not be all of it."""
         self._ask(request)
         objects: list[T] = []
         interrupted = False
@@ -118,6 +141,8 @@ class NetlinkSocket:
                 if number := failure(body):
                     raise refused(request.what, number, flags, body)
                 break
+            if len(objects) == at_most:
+                return objects, True
             objects.append(decode(body))
         return objects, interrupted
 

@@ -44,7 +44,7 @@ RT_SCOPE_UNIVERSE, RT_SCOPE_LINK, RT_SCOPE_NOWHERE, RTNH_F_ONLINK = 0, 253, 255,
 RTPROT_KERNEL, RTPROT_BOOT, RTPROT_STATIC = 2, 3, 4
 
 # neighbours
-NDA_DST, NDA_LLADDR, NUD_INCOMPLETE, NUD_FAILED, NUD_PERMANENT = 1, 2, 0x01, 0x20, 0x80
+NDA_DST, NDA_LLADDR, NDA_IFINDEX, NUD_INCOMPLETE, NUD_FAILED, NUD_PERMANENT = 1, 2, 8, 0x01, 0x20, 0x80
 
 AF_UNSPEC, AF_INET, AF_INET6 = 0, 2, 10
 
@@ -78,6 +78,11 @@ def nested(kind: int, *children: bytes) -> bytes:
 
 def text(kind: int, value: str) -> bytes:
     return attr(kind, value.encode() + b"\0")
+
+
+def filtered(kind: int, value: int) -> bytes:
+    """An attribute by which a list is filtered; nothing for 0."""
+    return attr(kind, u32(value)) if value else b""
 
 
 def as_text(data: bytes) -> str:
