@@ -250,6 +250,15 @@ def test_a_question_that_cannot_be_answered_says_what_it_takes(
     assert error.value.field == field
 
 
+def test_labels_are_shown_in_one_line_and_a_terminal_obeys_none_of_them(node: PolicyIndex) -> None:
+    """A manifest file may say anything; an API server refuses such labels."""
+    node.set_local(local("x/new", "10.0.0.9", labels={"a": "\x1b[2J\n  egress:  not isolated\u202e"}))
+    node.commit()
+    (described,) = describe(node, "x/new")
+    (line,) = [x for x in str(described).splitlines() if "labels" in x]
+    assert line == "  labels:  a=\\x1b[2J\\n  egress:  not isolated\\u202e"
+
+
 def test_only_pods_of_this_node_are_described(node: PolicyIndex) -> None:
     with pytest.raises(FieldError):
         describe(node, "y/c")

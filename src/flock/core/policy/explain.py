@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from flock.core.errors import FieldError
+from flock.core.errors import FieldError, in_one_line
 from flock.core.policy.addresses import is_nodes, no_source, plain, unreachable
 from flock.core.policy.compiled import (
     DIRECTIONS,
@@ -64,7 +64,8 @@ class PodPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         labels = "not known yet" if self.labels is None else ",".join(f"{k}={v}" for k, v in self.labels.items())
-        lines = [f"{self.pod} on {self.interface}, {', '.join(self.addresses)}", f"  labels:  {labels or 'none'}"]
+        told = in_one_line(labels) or "none"
+        lines = [f"{self.pod} on {self.interface}, {', '.join(self.addresses)}", f"  labels:  {told}"]
         return "\n".join(
             (
                 *lines,
