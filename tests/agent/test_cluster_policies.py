@@ -104,6 +104,22 @@ def test_a_pod_that_may_not_speak_to_its_node_finds_no_other_address_of_it(clust
     assert all(cluster.node.ping(address) for address in addresses_of(result))
 
 
+def test_a_pod_that_is_deleted_by_force_and_runs_on_stays_denied_by_its_own_node(cluster: Clustered) -> None:
+    """Its object is gone, or a namesake's with other labels; its processes have the time that its tenant gave them."""
+    meant = {"pods": {"podSelector": {"matchLabels": {"app": "web"}}}}
+    cluster.api.put(policy("kept", EVERYWHERE, subject=meant), policy("other"))
+    cluster.start()
+    cluster.add("web", uid=UID)
+    assert not cluster.node.ping("198.18.0.1", inside="web")
+    cluster.api.delete("Pod", "web", "shop")
+    cluster.api.delete("ClusterNetworkPolicy", "other")
+    eventually(lambda: known(cluster) == 1, what="a later change")
+    assert not cluster.node.ping("198.18.0.1", inside="web")
+    cluster.api.put(pod("web", uid="another", labels={"app": "free"}), policy("third"))
+    eventually(lambda: known(cluster) == 2, what="a later change")
+    assert not cluster.node.ping("198.18.0.1", inside="web")
+
+
 def test_while_nodes_cannot_be_listed_what_denies_them_denies_everybody(cluster: Clustered) -> None:
     cluster.start()
     cluster.add("web", uid=UID)
