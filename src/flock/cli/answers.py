@@ -1,6 +1,7 @@
 """Answers of the agent as kubectl prints them: plain text for people, JSON for scripts."""
 
 import argparse
+import contextlib
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -13,6 +14,14 @@ NO = 1  # the exit code of an answer that is "no"
 
 # An answer in words, and whether it is as one wishes.
 Shown = tuple[str, bool]
+
+
+def seconds(text: str) -> float:
+    """The type of an argument: a while that has an end."""
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
 
 
 def print_json(value: object) -> None:

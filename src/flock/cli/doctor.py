@@ -10,6 +10,7 @@ import msgspec
 
 from flock.cli.answers import NO, print_json
 from flock.core.doctor import Finding, diagnose
+from flock.core.errors import FlockError
 from flock.core.tables import table
 from flock.edge.around import Surroundings, gather
 from flock.edge.rpc_client import AgentError, Refused, ask
@@ -29,7 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
     except Refused:
         raise
     except AgentError:
-        seen = diagnose(gather(Surroundings(run_dir=arguments.run_dir)))
+        try:
+            seen = diagnose(gather(Surroundings(run_dir=arguments.run_dir)))
+        except PermissionError:
+            raise FlockError("doctor needs root: it asks the agent, or looks at packet filters itself") from None
         findings = [msgspec.to_builtins(finding) for finding in (NO_AGENT, *seen)]
     if arguments.output == "json":
         print_json(findings)

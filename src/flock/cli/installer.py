@@ -9,6 +9,7 @@ files by their first line.
 """
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from flock import __version__
+from flock.cli.speaking import speaking
 from flock.cli.uninstall import uninstall as take_off
 from flock.core.conflist import VERSION
 from flock.core.errors import FlockError
@@ -202,9 +204,16 @@ def _is_ours(path: Path) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    settings = parse(argv)
-    try:
-        for line in uninstall(settings) if settings.uninstall else install(settings):
-            print(line, flush=True)
-    except (FlockError, OSError) as error:
-        sys.exit(f"flock-installer: {error}")
+    with speaking("flock-installer"):
+        settings = parse(argv)
+        try:
+            for line in uninstall(settings) if settings.uninstall else install(settings):
+                _tell(line)
+        except FlockError as error:
+            sys.exit(f"flock-installer: {error}")
+
+
+def _tell(line: str) -> None:
+    """Nobody who reads it, or no room where it goes, is no reason to stop half-way."""
+    with contextlib.suppress(OSError):
+        print(line, flush=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from flock.cli.answers import seconds
 from flock.core.errors import FieldError
 from flock.edge.manifestfile import SUFFIXES
 from flock.lab import manifests
@@ -77,9 +78,11 @@ def add_commands(subparsers: Any) -> None:
     question = verb("ask", _ask, "ask an address at a steady pace and count who answers")
     question.add_argument("source", metavar="A", help="who asks: a node, router, client or pod")
     question.add_argument("target", metavar="B", help="an address, or who is asked")
-    question.add_argument("--every", type=float, default=0.01, metavar="SECONDS")
-    question.add_argument("--for", dest="duration", type=float, default=5, metavar="SECONDS")
-    question.add_argument("--flows", type=int, default=0, help="keep this many flows; 0: a new one for each question")
+    question.add_argument("--every", type=seconds, default=0.01, metavar="SECONDS")
+    question.add_argument("--for", dest="duration", type=seconds, default=5, metavar="SECONDS")
+    question.add_argument(
+        "--flows", type=_count, default=0, help="keep this many flows; 0: a new one for each question"
+    )
     inside = verb("exec", _exec, "run a command inside a node, router, client, switch or pod")
     inside.add_argument("where", metavar="WHERE")
     inside.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
@@ -201,6 +204,12 @@ def _exec(arguments: Arguments) -> int:
 
 def _lab(arguments: Arguments) -> Lab:
     return Lab(locate(name=arguments.name, directory=arguments.dir)[1])
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of flows")
+    return int(text)
 
 
 def _pair(text: str) -> tuple[str, str]:

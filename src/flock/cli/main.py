@@ -15,6 +15,7 @@ from typing import Any
 from flock import __version__
 from flock.cli import bundle, check, config, doctor, lab, policy, router_config, view
 from flock.cli.answers import NO, Shown, show, show_happened
+from flock.cli.speaking import speaking
 from flock.core.errors import FieldError, FlockError
 from flock.core.tables import table
 from flock.edge.rpc_client import AgentError
@@ -25,6 +26,11 @@ INTERRUPTED = 130  # by Ctrl-C, as shells say it
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    with speaking("flockctl"):
+        _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> None:
     try:
         arguments = _parser().parse_args(argv)
         sys.exit(arguments.run(arguments))
@@ -37,8 +43,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(WRONG_USAGE if of_usage else NO)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.exit(0)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flock.cli.answers import print_json
+from flock.cli.answers import print_json, seconds
 from flock.core.errors import FlockError
 from flock.core.tables import table
 from flock.edge.rpc_client import AgentError, Line, ask, holding
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", help="NetworkPolicies and ClusterNetworkPolicies as YAML or JSON; - is stdin"
     )
-    parser.add_argument("--for", dest="seconds", type=_seconds, metavar="SECONDS", help="default: until Ctrl-C")
+    parser.add_argument("--for", dest="seconds", type=seconds, metavar="SECONDS", help="default: until Ctrl-C")
     parser.add_argument("--lab", metavar="NAME", help="on all nodes of a lab on this machine")
     parser.set_defaults(run=run)
 
@@ -140,10 +140,3 @@ def _read(file: str) -> str:
         return sys.stdin.read() if file == "-" else Path(file).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise FlockError(f"{file}: {getattr(error, 'strerror', None) or 'is not text'}") from None
-
-
-def _seconds(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 0 < float(text) < float("inf"):
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")

@@ -63,8 +63,13 @@ def holding(run_dir: Path, op: str, *parameters: str, timeout: float = TIMEOUT) 
             response = msgspec.json.decode(answer, type=dict[str, Any])
         except (OSError, msgspec.MsgspecError) as error:
             reason = getattr(error, "strerror", None) or str(error) or "no answer"
-            asked = "" if isinstance(error, BlockingIOError) else "; is flock-agent running?"
-            raise AgentError(f"no answer from the agent at {path}: {reason}{asked}") from None
+            raise AgentError(f"no answer from the agent at {path}: {reason}{_hint(error)}") from None
         if "error" in response:
             raise Refused(response["error"]["msg"])
         yield Line(response.get("result"), connection)
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, BlockingIOError):
+        return ""
+    return "; it answers root alone" if isinstance(error, PermissionError) else "; is flock-agent running?"

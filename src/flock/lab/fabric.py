@@ -223,8 +223,9 @@ class Lab:
 
 def locate(*, name: str | None, directory: Path | None, field: str = "--name") -> tuple[str, Home]:
     """Which lab is meant: by directory, by name, or the default one.  The directory's own record has the last word.
-    FieldError if the name, which was given as `field`, is none."""
+    FieldError if the name, which was given as `field`, is none; LabError to others than root."""
     chosen = lab_name(DEFAULT if name is None else name, field=field)
+    _need_root()
     home = Home(directory) if directory else Home.named(chosen)
     if home.exists():
         return home.record().name, home
@@ -239,8 +240,7 @@ def _removal(name: str) -> str:
 
 
 def _check(name: str, router: Kind) -> None:
-    if os.geteuid() != 0:
-        raise LabError("a lab needs root: it makes network namespaces")
+    _need_root()
     lab_name(name)
     if namespaces.present(name):
         raise FieldError("--name", f"lab {name} is there already, whole or in part; {_removal(name)} removes it")
@@ -248,6 +248,11 @@ def _check(name: str, router: Kind) -> None:
         daemon = DAEMONS[kind]
         if shutil.which(daemon.program) is None:
             raise LabError(f"{daemon.program} is missing", details=f"on Debian it comes with package {daemon.package}")
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise LabError("a lab needs root: it is made of network namespaces")
 
 
 def _passwords(configs: Sequence[NodeConfig]) -> Mapping[PasswordSource, str]:
