@@ -45,7 +45,10 @@ esac
 """
 SYSTEMCTL = """\
 #!/bin/sh
-if [ "$1" = is-active ]; then [ -e "/running/$3" ]; fi
+case "$*" in
+  is-active*) [ -e "/running/$3" ] ;;
+  *preset*) SYSTEMD_OFFLINE=1 exec /usr/bin/systemctl "$@" ;;
+esac
 """
 
 

@@ -70,9 +70,9 @@ def enable(host: Host, by: str = "its package") -> None:
 @pytest.mark.parametrize("by", ["its package", *slowly("hand")])
 @pytest.mark.parametrize("runs", [True, *slowly(False)])
 def test_another_bird_is_stopped_and_disabled_with_a_word_and_comes_back_when_flock_goes(
-    host: Host, runs: bool
+    host: Host, runs: bool, by: str
 ) -> None:
-    enable(host)
+    enable(host, by)
     if runs:
         host.run("touch", f"/running/{BIRD}")
     said = host.install()
