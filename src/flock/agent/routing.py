@@ -172,6 +172,7 @@ class Routing(Reconciler):
     async def _keep_connected(self) -> None:
         while True:
             bird = self._bird = await self._reach()
+            room.note(self._run_dir)
             await self._have_it_learn(bird)
             self._happened.note(BirdThere(socket=str(self._run_dir / room.SOCKET)))
             self.trigger()

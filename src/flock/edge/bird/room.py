@@ -19,6 +19,7 @@ from flock.edge.inotify import CREATE, MOVED_TO, Notices
 SOCKET = "bird.ctl"
 ROOM = "bird"
 GOING_DOWN = "going-down"  # there while the node is; deploy/bird.yaml looks for it before BIRD ends
+RAN = "ran"  # in it: some BIRD has run since the boot; units and deploy/bird.yaml look for it before they start another
 SOONEST, LATEST = 0.1, 2.0  # seconds from one attempt to reach a BIRD that is away to the next
 PATIENCE = 20.0  # BIRD closes its sessions in well under a second; a router that does not answer takes it longer
 
@@ -30,6 +31,7 @@ def own(run_dir: Path) -> Iterator[Path]:
     if room.is_dir() and not room.is_symlink():
         yield from rundir.own_socket(room, SOCKET)
         yield room / GOING_DOWN
+        yield room / RAN
         yield room
 
 
@@ -84,6 +86,12 @@ class Bell:
 
     def close(self) -> None:
         self._notices.close()
+
+
+def note(run_dir: Path) -> None:
+    """A BIRD runs: the next one of this boot takes up what it leaves."""
+    with contextlib.suppress(OSError):  # the next one waits for nobody, then
+        (run_dir / ROOM / RAN).touch()
 
 
 def end(run_dir: Path) -> bool:
