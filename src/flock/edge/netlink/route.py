@@ -25,6 +25,7 @@ _HOST_SIDE_SWITCHES = w.nested(
 )
 _NO_STATISTICS = w.attr(w.IFLA_EXT_MASK, w.u32(w.RTEXT_FILTER_SKIP_STATS))
 _NO_GENERATED_ADDRESS = w.nested(w.AF_INET6, w.attr(w.IFLA_INET6_ADDR_GEN_MODE, bytes([w.ADDR_GEN_MODE_NONE])))
+_REPLACE = w.NLM_F_CREATE | w.NLM_F_REPLACE
 
 
 class Request(NamedTuple):
@@ -188,15 +189,12 @@ def _devconf(array: bytes, which: int) -> int:
 def _address_body(index: int, address: bytes, length: int) -> bytes:
     body = _IFADDR.pack(family(address), length, 0, w.RT_SCOPE_UNIVERSE, index)
     body += w.attr(w.IFA_LOCAL, address) + w.attr(w.IFA_ADDRESS, address)
-    if len(address) == 16:
-        body += w.attr(w.IFA_FLAGS, w.u32(w.IFA_F_NODAD))
-    return body
+    return body + (w.attr(w.IFA_FLAGS, w.u32(w.IFA_F_NODAD)) if len(address) == 16 else b"")
 
 
 def add_address(index: int, address: bytes, length: int) -> Request:
     """Without duplicate address detection, which costs seconds: uniqueness is our own business."""
-    flags = w.NLM_F_CREATE | w.NLM_F_REPLACE
-    return Request("add an address", w.RTM_NEWADDR, flags, _address_body(index, address, length))
+    return Request("add an address", w.RTM_NEWADDR, _REPLACE, _address_body(index, address, length))
 
 
 def delete_address(index: int, address: bytes, length: int) -> Request:
@@ -290,7 +288,7 @@ def host_route(address: bytes, *, index: int, protocol: int, metric: int) -> Rou
 
 def add_route(route: Route) -> Request:
     """Replaces a route to the same destination with the same metric."""
-    return Request("add a route", w.RTM_NEWROUTE, w.NLM_F_CREATE | w.NLM_F_REPLACE, route.encode())
+    return Request("add a route", w.RTM_NEWROUTE, _REPLACE, route.encode())
 
 
 def make_local(index: int, address: bytes) -> Request:
@@ -300,7 +298,7 @@ def make_local(index: int, address: bytes) -> Request:
     head = (w.AF_INET6, 128, 0, 0, w.RT_TABLE_LOCAL, w.RTPROT_KERNEL, w.RT_SCOPE_UNIVERSE, w.RTN_LOCAL, 0)
     body = _RTMSG.pack(*head) + w.attr(w.RTA_DST, address) + w.attr(w.RTA_OIF, w.u32(index))
     body += w.attr(w.RTA_EXPIRES, w.u32(SETTLED))
-    return Request("make an address local", w.RTM_NEWROUTE, w.NLM_F_CREATE | w.NLM_F_REPLACE, body)
+    return Request("make an address local", w.RTM_NEWROUTE, _REPLACE, body)
 
 
 def delete_route(route: Route) -> Request:
@@ -326,9 +324,8 @@ def get_route(address: bytes, *, configured: bool = False) -> Request:
 
 def add_neighbour(index: int, address: bytes, mac: bytes) -> Request:
     """A permanent entry: the first packet waits for nobody's answer."""
-    body = _NDMSG.pack(family(address), 0, 0, index, w.NUD_PERMANENT, 0, 0)
-    body += w.attr(w.NDA_DST, address) + w.attr(w.NDA_LLADDR, mac)
-    return Request("add a neighbour", w.RTM_NEWNEIGH, w.NLM_F_CREATE | w.NLM_F_REPLACE, body)
+    body = _NDMSG.pack(family(address), 0, 0, index, w.NUD_PERMANENT, 0, 0) + w.attr(w.NDA_DST, address)
+    return Request("add a neighbour", w.RTM_NEWNEIGH, _REPLACE, body + w.attr(w.NDA_LLADDR, mac))
 
 
 def dump_neighbours(index: int = 0) -> Request:
