@@ -43,7 +43,17 @@ def test_a_damaged_archive_is_read_or_refused(data: st.DataObject) -> None:
         assert error.msg.startswith("no bundle came: ")
 
 
-@pytest.mark.parametrize("packed", [b"", b"x", GOOD[:-9], GOOD[:40], gzip.compress(b""), gzip.compress(b"x" * 3000)])
+NONE = {
+    "nothing": b"",
+    "one byte": b"x",
+    "without its end": GOOD[:-9],
+    "its beginning": GOOD[:40],
+    "nothing packed": gzip.compress(b""),
+    "no archive": gzip.compress(b"x" * 3000),
+}
+
+
+@pytest.mark.parametrize("packed", NONE.values(), ids=NONE)  # by names: a packed text tells the time
 def test_what_is_none_is_refused(packed: bytes) -> None:
     assert refused(packed).startswith("no bundle came: ")
 
