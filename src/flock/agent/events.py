@@ -3,6 +3,7 @@
 What the operator is told comes before what pods' owners are, however many of those there are.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from flock.core.happenings import AddFailed, ConfigRefused, Happening, PolicyRef
 from flock.core.kinds import CLUSTER_POLICIES, NODE_CONFIGS, POLICIES, SERVICES
 from flock.edge.cache import Cache
 from flock.edge.kube.writer import KubeWriter
+
+GATHER = 1.0  # seconds between looks at what happened: pods come and go, and most of that is no event
 
 
 class Events:
@@ -29,6 +32,7 @@ class Events:
                 for entry in entries:
                     self._read_to[share] = entry.number
                     await self._tell(entry.what)
+            await asyncio.sleep(GATHER)
 
     async def _tell(self, happening: Happening) -> None:
         """Never fails."""

@@ -25,8 +25,8 @@ log = logging.getLogger("conntrack")
 # After each datagram in which something was found, and deleted within a millisecond, other threads have their turn:
 # calls of the runtime must not wait for what a dead pod left behind.
 PAUSE = 0.005
-# From one walk to the next: short beside the time for which an address rests, and a five-hundredth of a core at most.
-SPACING = 5.0
+# From one walk to the next: short beside the time for which an address rests, and a thousandth of a core at most.
+SPACING = 10.0
 
 
 class Sweeper:
