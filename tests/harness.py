@@ -16,6 +16,7 @@ import msgspec
 
 from flock.core.journal import replay
 from flock.core.statefile import Continued
+from flock.edge.unixsocket import connect
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOCK = ROOT / "build" / "flock"
@@ -127,10 +128,14 @@ class Node:
     def ask(self, op: str) -> Any:
         return self.rpc({"op": op}).get("result")
 
+    def connect(self) -> socket.socket:
+        """To the agent, also where many others wait for it."""
+        connection = connect(self.run_dir / "flock.sock", within=PATIENCE)
+        connection.settimeout(PATIENCE)
+        return connection
+
     def rpc(self, request: dict[str, Any]) -> dict[str, Any]:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(20)
-            connection.connect(str(self.run_dir / "flock.sock"))
+        with self.connect() as connection:
             connection.sendall(json.dumps(request).encode() + b"\n")
             answer = b""
             while chunk := connection.recv(65536):

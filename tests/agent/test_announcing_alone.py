@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,10 +30,7 @@ def carrying(fresh: Node) -> Node:
 def at_once(node: Node, *operations: str) -> None:
     """All are asked before the first can be answered."""
     with contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in operations]
-        for connection in connections:
-            connection.settimeout(20)
-            connection.connect(str(node.run_dir / "flock.sock"))
+        connections = [stack.enter_context(node.connect()) for _ in operations]
         for connection, op in zip(connections, operations, strict=True):
             connection.sendall(json.dumps({"op": op}).encode() + b"\n")
         for connection in connections:

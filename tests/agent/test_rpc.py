@@ -45,13 +45,6 @@ def unharmed(shared: Node) -> Iterator[None]:
     assert all(map(shared.ping, addresses_of(shared.cni("ADD", "kept"))))
 
 
-def connect(node: Node) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(30)
-    connection.connect(str(node.run_dir / "flock.sock"))
-    return connection
-
-
 def answer(connection: socket.socket) -> bytes:
     found = b""
     with contextlib.suppress(ConnectionResetError):
@@ -61,7 +54,7 @@ def answer(connection: socket.socket) -> bytes:
 
 
 def send(node: Node, data: bytes) -> bytes:
-    with connect(node) as connection:
+    with node.connect() as connection:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
@@ -108,7 +101,7 @@ def test_a_stream_without_end_is_cut_off(shared: Node) -> None:
     """A hundred megabytes of nothing, at once from three callers; the agent keeps almost none of it."""
     assert shared.agent is not None
     block = b"x" * (1 << 20)
-    connections = [connect(shared) for _ in range(3)]
+    connections = [shared.connect() for _ in range(3)]
     for connection in connections:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for _ in range(100):
@@ -125,7 +118,7 @@ def test_a_valid_request_behind_a_long_line_counts_for_nothing(shared: Node) -> 
 
 @pytest.mark.slow
 def test_slow_callers_hold_up_nobody_and_are_cut_off(shared: Node) -> None:
-    slow = [connect(shared) for _ in range(100)]
+    slow = [shared.connect() for _ in range(100)]
     for connection in slow:
         connection.sendall(b'{"op":')
     assert shared.cni("STATUS") is None
@@ -138,7 +131,7 @@ def test_slow_callers_hold_up_nobody_and_are_cut_off(shared: Node) -> None:
 
 
 def test_a_request_in_small_pieces_is_understood(shared: Node) -> None:
-    with connect(shared) as connection:
+    with shared.connect() as connection:
         for byte in b'{"op":"status"}\n':
             connection.sendall(bytes([byte]))
         assert json.loads(answer(connection))["result"]["ready"]
@@ -161,9 +154,9 @@ def test_callers_that_hang_up_at_once_leave_a_settled_state(shared: Node) -> Non
     """The call goes on without them; the runtime would undo or repeat it."""
     path = shared.namespace("x")
     for _ in range(10):
-        with connect(shared) as connection:
+        with shared.connect() as connection:
             connection.sendall(json.dumps(request("ADD", container_id="x", netns=path, ifname="eth0")).encode() + b"\n")
-        with connect(shared) as connection:
+        with shared.connect() as connection:
             connection.sendall(json.dumps(request("DEL", container_id="x", netns=path, ifname="eth0")).encode() + b"\n")
     shared.cni("DEL", "x")
     assert pod_side(path) == {"lo": set()}
@@ -172,7 +165,7 @@ def test_callers_that_hang_up_at_once_leave_a_settled_state(shared: Node) -> Non
 
 def test_hundreds_of_connections_that_say_nothing_are_borne(shared: Node) -> None:
     for _ in range(500):
-        connect(shared).close()
+        shared.connect().close()
     assert shared.cni("STATUS") is None
 
 
@@ -180,7 +173,7 @@ def test_callers_that_stay_and_say_nothing_make_room(shared: Node) -> None:
     assert shared.agent is not None
     run("prlimit", "--pid", shared.agent.pid, "--nofile=512:")
     with contextlib.ExitStack() as crowd:
-        silent = [crowd.enter_context(connect(shared)) for _ in range(600)]
+        silent = [crowd.enter_context(shared.connect()) for _ in range(600)]
         assert shared.cni("STATUS") is None
         assert answer(silent[0]) == b"", "the first has lost its place"
     run("prlimit", "--pid", shared.agent.pid, "--nofile=1024:")
