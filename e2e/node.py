@@ -171,13 +171,14 @@ class Node:
     # --- kube-proxy, where a test wants one -----------------------------------------------------------------
 
     def start_kube_proxy(self, plane: ControlPlane) -> None:
-        """In mode iptables; it leaves alone what it would set for the whole machine."""
+        """In mode iptables; it leaves alone what it would set for the whole machine, and says what it programs when."""
         credentials = plane.kubeconfig_for("system:kube-proxy")
         self.place.start(
             "kube-proxy",
             *(plane.bin / "kube-proxy", f"--kubeconfig={credentials}", f"--hostname-override={self.name}"),
             *("--proxy-mode=iptables", "--feature-gates=IPv6DualStack=true", "--iptables-min-sync-period=100ms"),
             *("--conntrack-max-per-core=0", "--conntrack-min=0", "--healthz-bind-address=", "--metrics-bind-address="),
+            "-v=3",
         )
 
     def stop_kube_proxy(self) -> None:
