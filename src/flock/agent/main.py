@@ -13,6 +13,7 @@ from flock.core.errors import FlockError
 from flock.core.faults import faults
 from flock.edge.cache import Cache
 from flock.edge.feeder import Feeder
+from flock.edge.loop import Loop
 from flock.edge.manifests import ManifestFeeder
 from flock.edge.supervising import Supervisor
 
@@ -63,6 +64,7 @@ def main() -> None:
     )
     try:
         faults.arm(os.environ.get("FLOCK_FAULT", ""))
-        asyncio.run(_main(settings))
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            runner.run(_main(settings))
     except FlockError as error:
         sys.exit(f"flock-agent: {error.msg}")
