@@ -211,13 +211,12 @@ class Attachments:
         return committed
 
     async def _rules_and_link(self, pending: Allocation, pod: Pod | None) -> Link:
-        """Rules are in force before the link is up.  Where nobody else waits for rules, both ends are made meanwhile,
-        on another core; else that would only take it from others."""
+        """Rules are in force before the link is up.  Both ends are made meanwhile, on another core."""
 
         def claimed(name: str) -> bool:
             return self._attached.owner_of(name) not in (None, pending.container_id)
 
-        begun = None if self._policies.changing else self._kernel.begin(pending, claimed)
+        begun = self._kernel.begin(pending, claimed)
         try:
             await self._policies.admit(pending, pod=pod)
             faults.reach(Point.ADD_RULES)

@@ -46,6 +46,11 @@ class Worker:
         since = self._since
         return time.monotonic() - since if since else 0.0
 
+    @property
+    def load(self) -> int:
+        """Pieces that were handed over and are not done."""
+        return self._pieces.qsize() + bool(self._since)
+
     def close(self) -> None:
         """Once everything handed over is done.  What is handed over later fails: nobody waits for it for ever."""
         self._closed = True

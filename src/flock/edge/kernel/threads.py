@@ -1,12 +1,11 @@
 """The kernel, off the event loop.
 
 A netlink request is worked off inside the send and may wait for a lock that all of the host's network
-configuration shares, so it never runs on the loop.  Two threads, each with sockets of its own: one sets pods up
-and announces, the other does what takes long (deletions, dumps), so that a burst of DELs holds up neither.  A third
-forgets flows, for which nobody waits.
+configuration shares, so it never runs on the loop.  Threads, each with sockets of its own: two set pods up (`making`),
+one of which announces, another does what takes long (deletions, dumps), so that a burst of DELs holds up neither.  One
+more forgets flows, for which nobody waits.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -19,8 +18,9 @@ from flock.edge.batching import Rounds
 from flock.edge.kernel import adopt, node, original, podcheck, services
 from flock.edge.kernel.announce import Changes, announce, announced
 from flock.edge.kernel.conntrack import Sweeper
+from flock.edge.kernel.making import Begun, Making
 from flock.edge.kernel.observe import observe
-from flock.edge.kernel.podlink import Announced, Attached, Bare, Claimed, PodLinks, packed, prepare_host_side
+from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks, packed, prepare_host_side
 from flock.edge.kernel.podnetns import whose_is_at_its_path
 from flock.edge.netlink.socket import Netlink
 from flock.edge.worker import Worker
@@ -28,6 +28,7 @@ from flock.edge.worker import Worker
 P = ParamSpec("P")
 T = TypeVar("T")
 Tool = TypeVar("Tool")
+GATHER = 0.002  # seconds without another DEL after which those that came are served together
 LONG = 30.0  # seconds for one piece of work: a thousand links are deleted in less
 
 
@@ -58,32 +59,32 @@ class Kernel:
     """Every method may raise KernelRefused; all may run concurrently."""
 
     def __init__(self, *, sysctl: Path) -> None:
-        self._fast, self._fast_links = Worker("attach"), PodLinks(sysctl=sysctl)
+        self._making = Making(sysctl=sysctl)
+        self._fast, self._fast_links = self._making.first
         self._slow, self._slow_links = Worker("kernel"), PodLinks(sysctl=sysctl)
+        self._deleting = [(self._slow, self._slow_links), (Worker("kernel-2"), PodLinks(sysctl=sysctl))]
+        self._workers = [*self._making.threads, *(thread for thread, _ in self._deleting)]
         self._sweeper = Sweeper(sysctl=str(sysctl))
-        self._deletions = Rounds(self._delete)
+        self._deletions = Rounds(self._delete, beside=GATHER)
 
     @property
     def stuck(self) -> str:
         """Work that the kernel does not finish: nothing else is done in its thread, and no thread can be ended."""
-        held_up = [f"{w.name} for {w.busy_for:.0f} s" for w in (self._fast, self._slow) if w.busy_for > LONG]
+        held_up = [f"{w.name} for {w.busy_for:.0f} s" for w in self._workers if w.busy_for > LONG]
         return f"the kernel does not answer: {', '.join(held_up)}" if held_up else ""
 
     def close(self) -> None:
-        for thread in (self._fast, self._slow, self._sweeper):
-            thread.close()
+        for worker in self._workers:
+            worker.close()
+        self._sweeper.close()
 
     # --- pods ---
 
-    def begin(self, allocation: Allocation, claimed: Claimed) -> "asyncio.Future[Bare]":
-        """A pod's link, down, beside whatever has to be done before it may come up.  `attach` or `give_up` is next."""
-        return self._fast.run(self._fast_links.create, allocation, claimed)
+    def begin(self, allocation: Allocation, claimed: Claimed) -> Begun | None:
+        return self._making.begin(allocation, claimed)
 
-    async def give_up(self, begun: "asyncio.Future[Bare]") -> None:
-        """Return when nobody makes it any more; what was made is for `detach`."""
-        await asyncio.wait([begun])
-        if begun.exception() is None:
-            begun.result().pod.close()
+    async def give_up(self, begun: Begun) -> None:
+        await self._making.give_up(begun)
 
     async def attach(
         self,
@@ -91,12 +92,11 @@ class Kernel:
         *,
         announced: Announced,
         claimed: Claimed,
-        begun: "asyncio.Future[Bare] | None" = None,
+        begun: Begun | None = None,
     ) -> Attached:
+        """`begun`: what `begin` returned for it."""
         self._sweeper.spare(_carried(allocation))
-        if begun is None:
-            return await self._fast.run(self._fast_links.attach, allocation, announced=announced, claimed=claimed)
-        return await self._fast.run(self._fast_links.bring_up, allocation, await begun, announced=announced)
+        return await self._making.attach(allocation, begun, announced=announced, claimed=claimed)
 
     async def is_intact(self, allocation: Allocation, netns: str) -> bool:
         return await self._fast.run(self._fast_links.is_intact, allocation, netns)
@@ -105,14 +105,15 @@ class Kernel:
         return await self._fast.run(whose_is_at_its_path, self._fast_links.home, allocation)
 
     async def detach(self, allocation: Allocation) -> None:
-        """Take a pod's link down.  Calls that come while a deletion is under way share the next one."""
+        """Take a pod's link down.  Calls that come while a deletion is under way share the next one, beside it."""
         failures = await self._deletions.join(allocation)
         if allocation.container_id in failures:
             raise failures[allocation.container_id]
 
     async def _delete(self, doomed: list[Allocation]) -> dict[str, FlockError | OSError]:
         """What went wrong, by container."""
-        failures = await self._slow.run(self._slow_links.detach, doomed)
+        thread, links = min(self._deleting, key=lambda one: one[0].load)
+        failures = await thread.run(links.detach, doomed)
         self._sweeper.forget(address for allocation in doomed for address in _carried(allocation))
         return failures
 

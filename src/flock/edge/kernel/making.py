@@ -1,0 +1,85 @@
+"""Making pods' links, in two threads, and from the moment on at which a pod is known.
+
+The kernel makes one link at a time, but finding the pod's namespace, its switches and what is to be sent can be done
+beside that; and what has to come before it is up, the pod's rules, takes a thousandth of a second of its own.  So a
+link is begun, down, while those are put into force, and brought up by the same thread.  In a burst that never pauses.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import NamedTuple
+
+from flock.core.model import Allocation
+from flock.edge.kernel.podlink import Announced, Attached, Bare, Claimed, PodLinks
+from flock.edge.worker import Worker
+
+# That wait to be brought up.  Each has a descriptor open; in a burst of more, the rest is made when it has its rules.
+BEGUN = 64
+
+
+class Maker(NamedTuple):
+    thread: Worker
+    links: PodLinks
+
+    def begin(self, allocation: Allocation, claimed: Claimed) -> "Begun":
+        made: list[Bare] = []
+        return Begun(self, made, self.thread.run(self._create, allocation, claimed, made))
+
+    def _create(self, allocation: Allocation, claimed: Claimed, made: list[Bare]) -> None:
+        made.append(self.links.create(allocation, claimed))
+
+    def go_on(self, allocation: Allocation, made: list[Bare], *, announced: Announced) -> Attached | None:
+        """None: it could not be made."""
+        return self.links.bring_up(allocation, made[0], announced=announced) if made else None
+
+
+class Begun(NamedTuple):
+    """A link that is being made: in here when that is `done`, unless it failed."""
+
+    maker: Maker
+    made: list[Bare]
+    done: "asyncio.Future[None]"
+
+
+class Making:
+    """For the event loop's thread."""
+
+    def __init__(self, *, sysctl: Path) -> None:
+        self._makers = [Maker(Worker(name), PodLinks(sysctl=sysctl)) for name in ("attach", "attach-2")]
+        self.first = self._makers[0]  # for what else is to be done soon
+        self._begun = 0
+
+    @property
+    def threads(self) -> list[Worker]:
+        return [maker.thread for maker in self._makers]
+
+    def _idlest(self) -> Maker:
+        return min(self._makers, key=lambda maker: maker.thread.load)
+
+    def begin(self, allocation: Allocation, claimed: Claimed) -> Begun | None:
+        """A pod's link, down, beside whatever has to be done before it may come up.  `attach` or `give_up` is next.
+        None: too many are begun, and it is for `attach` alone."""
+        if self._begun >= BEGUN:
+            return None
+        self._begun += 1
+        return self._idlest().begin(allocation, claimed)
+
+    async def give_up(self, begun: Begun) -> None:
+        """Return when nobody makes it any more; what was made is for whoever deletes links."""
+        self._begun -= 1
+        await asyncio.wait([begun.done])
+        if begun.done.exception() is None:
+            begun.made[0].pod.close()
+
+    async def attach(
+        self, allocation: Allocation, begun: Begun | None, *, announced: Announced, claimed: Claimed
+    ) -> Attached:
+        """What was begun goes on in the thread that makes it, without asking here again."""
+        if begun is None:
+            maker = self._idlest()
+            return await maker.thread.run(maker.links.attach, allocation, announced=announced, claimed=claimed)
+        self._begun -= 1
+        link = await begun.maker.thread.run(begun.maker.go_on, allocation, begun.made, announced=announced)
+        await begun.done  # raises what went wrong
+        assert link is not None
+        return link
