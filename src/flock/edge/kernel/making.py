@@ -1,8 +1,7 @@
-"""Making pods' links, in two threads, and from the moment on at which a pod is known.
+"""Making pods' links, in a thread of its own, and from the moment on at which a pod is known.
 
-The kernel makes one link at a time, but finding the pod's namespace, its switches and what is to be sent can be done
-beside that; and what has to come before it is up, the pod's rules, takes a thousandth of a second of its own.  So a
-link is begun, down, while those are put into force, and brought up by the same thread.  In a burst that never pauses.
+What has to come before a link is up, the pod's rules, takes a thousandth of a second of its own.  So a link is begun,
+down, while those are put into force, and brought up by the same thread.  In a burst that never pauses.
 Which namespace the pod's is is told as soon as that is known, for whoever writes it down meanwhile.
 """
 
@@ -20,49 +19,21 @@ from flock.edge.worker import Worker, tell, unheard
 BEGUN = 64
 
 
-class Maker(NamedTuple):
-    thread: Worker
-    links: PodLinks
-
-    def begin(self, allocation: Allocation, claimed: Claimed) -> "Begun":
-        made: list[Bare] = []
-        identified: asyncio.Future[Identity] = asyncio.get_running_loop().create_future()
-        done = self.thread.run(self._create, allocation, claimed, functools.partial(tell, identified), made)
-        done.add_done_callback(unheard)
-        return Begun(self, made, identified, done)
-
-    def _create(self, allocation: Allocation, claimed: Claimed, identified: Identified, made: list[Bare]) -> None:
-        made.append(self.links.create(allocation, claimed, identified))
-
-    def go_on(self, allocation: Allocation, made: list[Bare], *, announced: Announced) -> Attached | None:
-        """None: it could not be made."""
-        return self.links.bring_up(allocation, made[0], announced=announced) if made else None
-
-
 class Begun(NamedTuple):
     """A link that is being made: in here when that is `done`, unless it failed.  `identified` is told before
     that, or never: where the namespace could not be entered, or the link was given up."""
 
-    maker: Maker
     made: list[Bare]
     identified: "asyncio.Future[Identity]"
     done: "asyncio.Future[None]"
 
 
 class Making:
-    """For the event loop's thread."""
+    """For the event loop's thread.  `thread` and its `links` are for what else is to be done soon, too."""
 
     def __init__(self, *, sysctl: Path) -> None:
-        self._makers = [Maker(Worker(name), PodLinks(sysctl=sysctl)) for name in ("attach", "attach-2")]
-        self.first = self._makers[0]  # for what else is to be done soon
+        self.thread, self.links = Worker("attach"), PodLinks(sysctl=sysctl)
         self._begun = 0
-
-    @property
-    def threads(self) -> list[Worker]:
-        return [maker.thread for maker in self._makers]
-
-    def _idlest(self) -> Maker:
-        return min(self._makers, key=lambda maker: maker.thread.load)
 
     def begin(self, allocation: Allocation, claimed: Claimed) -> Begun | None:
         """A pod's link, down, beside whatever has to be done before it may come up.  `attach` or `give_up` is next.
@@ -70,7 +41,11 @@ class Making:
         if self._begun >= BEGUN:
             return None
         self._begun += 1
-        return self._idlest().begin(allocation, claimed)
+        made: list[Bare] = []
+        identified: asyncio.Future[Identity] = asyncio.get_running_loop().create_future()
+        done = self.thread.run(self._create, allocation, claimed, functools.partial(tell, identified), made)
+        done.add_done_callback(unheard)
+        return Begun(made, identified, done)
 
     async def give_up(self, begun: Begun) -> None:
         """Return when nobody makes it any more; what was made is for whoever deletes links."""
@@ -85,13 +60,19 @@ class Making:
     ) -> Attached:
         """What was begun goes on in the thread that makes it, without asking here again."""
         if begun is None:
-            maker = self._idlest()
-            return await maker.thread.run(maker.links.attach, allocation, announced=announced, claimed=claimed)
+            return await self.thread.run(self.links.attach, allocation, announced=announced, claimed=claimed)
         self._begun -= 1
         try:
-            link = await begun.maker.thread.run(begun.maker.go_on, allocation, begun.made, announced=announced)
+            link = await self.thread.run(self._go_on, allocation, begun.made, announced=announced)
         finally:
             begun.identified.cancel()  # where nobody waits for the link any more; else it is known, or will never be
         await begun.done  # raises what went wrong
         assert link is not None
         return link
+
+    def _create(self, allocation: Allocation, claimed: Claimed, identified: Identified, made: list[Bare]) -> None:
+        made.append(self.links.create(allocation, claimed, identified))
+
+    def _go_on(self, allocation: Allocation, made: list[Bare], *, announced: Announced) -> Attached | None:
+        """None: it could not be made."""
+        return self.links.bring_up(allocation, made[0], announced=announced) if made else None

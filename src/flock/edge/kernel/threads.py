@@ -1,9 +1,9 @@
 """The kernel, off the event loop.
 
 A netlink request is worked off inside the send and may wait for a lock that all of the host's network
-configuration shares, so it never runs on the loop.  Threads, each with sockets of its own: two set pods up (`making`),
-one of which announces, another does what takes long (deletions, dumps), so that a burst of DELs holds up neither.  One
-more forgets flows, for which nobody waits.
+configuration shares, so it never runs on the loop.  Threads, each with sockets of its own: one sets pods up
+(`making`) and announces, two do what takes long (deletions, dumps), so that a burst of DELs holds up neither.  One more
+forgets flows, for which nobody waits.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -60,10 +60,10 @@ class Kernel:
 
     def __init__(self, *, sysctl: Path) -> None:
         self._making = Making(sysctl=sysctl)
-        self._fast, self._fast_links = self._making.first
+        self._fast, self._fast_links = self._making.thread, self._making.links
         self._slow, self._slow_links = Worker("kernel"), PodLinks(sysctl=sysctl)
         self._deleting = [(self._slow, self._slow_links), (Worker("kernel-2"), PodLinks(sysctl=sysctl))]
-        self._workers = [*self._making.threads, *(thread for thread, _ in self._deleting)]
+        self._workers = [self._fast, *(thread for thread, _ in self._deleting)]
         self._sweeper = Sweeper(sysctl=str(sysctl))
         self._deletions = Rounds(self._delete, beside=GATHER)
 
