@@ -26,8 +26,7 @@ from looping import looped
 def making(node: Space) -> Iterator[Making]:
     made: Making = node.open(lambda: Making(sysctl=Path("/proc/sys/net")))
     yield made
-    for thread in made.threads:
-        thread.close()
+    made.thread.close()
 
 
 def entry(pod: Space, container: str = "c1") -> Allocation:
@@ -108,8 +107,7 @@ async def test_who_is_cancelled_while_the_link_is_made_is_told_no_namespace_any_
     making: Making, pod: Space
 ) -> None:
     held = threading.Event()
-    for thread in making.threads:
-        thread.run(held.wait)
+    making.thread.run(held.wait)
     begun = begin(making, entry(pod))
     attaching = asyncio.create_task(making.attach(entry(pod), begun, announced=(), claimed=nobody))
     await asyncio.sleep(0)
