@@ -36,6 +36,7 @@ from flock.core.checkup import (
 )
 from flock.core.errors import FlockError
 from flock.core.spareaddress import spare_addresses
+from flock.edge.boot import boot_id
 from flock.edge.examining import REPLICA
 from flock.edge.kubectl import Kubectl, KubectlRefused, in_agent
 
@@ -307,22 +308,18 @@ def _node_addresses(kubectl: Kubectl) -> dict[str, str]:
 
 def _whoami() -> str:
     """This process, as nobody else is called: machine since boot, pid, its start; and when."""
-    return f"{_boot()} {os.getpid()} {_started(os.getpid())} {int(time.time())}"
+    return f"{boot_id()} {os.getpid()} {_started(os.getpid())} {int(time.time())}"
 
 
 def _is_alive(owner: str, *, now: float) -> bool:
     """One of another machine is believed for a while."""
     try:
         boot, pid, started, at = owner.split(" ")
-        if boot == _boot():
+        if boot == boot_id():
             return _started(int(pid)) == started
         return now - float(at) < FORGOTTEN
     except ValueError:
         return False
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _started(pid: int) -> str:
