@@ -2,7 +2,6 @@
 
 # ruff: noqa: ASYNC240 - looking at a file between two awaits is the point
 import asyncio
-import gc
 import os
 import stat
 from pathlib import Path
@@ -48,53 +47,6 @@ async def test_what_was_put_is_on_disk_when_the_call_returns(directory: Path) ->
         await store.forget("a", released=[])
         assert containers(directory) == []
     assert reread(directory) == {}
-
-
-@looped
-async def test_what_is_written_under_a_note_is_pending_until_it_is_settled_over_a_death_too(directory: Path) -> None:
-    for settled in (False, True):
-        with opened(directory) as store:
-            store.mark(entry("a", state="pending"))
-            await store.write(entry("a"))
-            assert [a["state"] for a in recorded(directory).values()] == ["committed"]
-            assert store.entries["a"].state == "pending"
-            if settled:
-                store.settle("a")
-                assert store.entries["a"].state == "committed"
-        assert reread(directory)["a"].state == ("committed" if settled else "pending")
-
-
-@looped
-async def test_what_is_being_written_is_taken_back_whoever_began_it_and_gave_up(directory: Path) -> None:
-    with opened(directory) as store:
-        store.mark(entry("a", state="pending"))
-        adding = asyncio.create_task(store.put(entry("a"), written=store.write(entry("a"))))
-        await asyncio.sleep(0)
-        adding.cancel()
-        await store.forget("a", released=[])
-        assert containers(directory) == [] and not store.entries
-    assert reread(directory) == {}
-
-
-@looped
-async def test_a_write_that_fails_is_told_to_whoever_puts_it_and_else_to_nobody(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with opened(directory) as store:
-        for heard in (True, False):
-            with armed("store.write=ENOSPC,journal.make=ENOSPC,journal.write=ENOSPC"):
-                store.mark(entry("a", state="pending"))
-                written = store.write(entry("a"))
-                if heard:
-                    with pytest.raises(StoreFailure):
-                        await store.put(entry("a"), written=written)
-                await asyncio.wait([written])
-            assert store.entries["a"].state == "pending"
-            await store.forget("a", released=[])
-            del written
-            gc.collect()
-            assert not store.entries and not containers(directory)
-    assert "never retrieved" not in caplog.text
 
 
 @looped

@@ -107,17 +107,9 @@ class Attached:
         self._owners.setdefault(pending.host_interface, pending.container_id)
         self._take_out(pending.host_interface)
 
-    def write(self, committed: Allocation) -> "asyncio.Future[None]":
-        """Durable when that is done, and `pending` all the same until `record` or `forget`, for `begin` made a note of
-        it.  StoreFailure changes nothing."""
-        return self._store.write(committed)
-
-    async def record(
-        self, committed: Allocation, *, link: int | None = None, written: "asyncio.Future[None] | None" = None
-    ) -> None:
-        """Durable when this returns.  `link`: its index, where it is known; `written`: what `write` returned for it.
-        StoreFailure changes nothing."""
-        await self._store.put(committed, written=written)
+    async def record(self, committed: Allocation, *, link: int | None = None) -> None:
+        """Durable when this returns.  `link`: its index, where it is known.  StoreFailure changes nothing."""
+        await self._store.put(committed)
         self._owners.setdefault(committed.host_interface, committed.container_id)
         if link is not None:
             self._note_link(committed.host_interface, link)

@@ -1,12 +1,11 @@
 """Attaching and detaching containers: the one place that changes who is attached, the address book and pods' links.
 
-Attach:  pick addresses -> note `pending` -> rules -> link, addresses, routes, up -> `committed` on disk -> note gone.
+Attach:  pick addresses -> note `pending` -> rules -> link, addresses, routes, up -> `committed` on disk.
 Detach:  note `pending` -> link deleted -> rules gone -> entry gone from the disk, addresses cooling.
 
-So whatever dies when, a `committed` entry without a note is in the kernel (invariant 5), an address never reaches the
-kernel before it is on record (invariant 1), and what is `pending` is finished or undone by the next ADD, DEL or start
-(invariant 2).  A note outlives the agent and not the machine, and neither does anything of a half-made pod: one flush
-is enough, and as long as the note lies over what it writes, a new pod's need not wait for the kernel.
+So whatever dies when, a `committed` entry is in the kernel (invariant 5), an address never reaches the kernel before
+it is on record (invariant 1), and what is `pending` is finished or undone by the next ADD, DEL or start (invariant 2).
+A note outlives the agent and not the machine, and neither does anything of a half-made pod: one flush is enough.
 Work on one container is serialised by its lock; everything here is safe to repeat (invariant 6).
 """
 
@@ -31,7 +30,7 @@ from flock.core.ipam import Ipam
 from flock.core.model import Allocation, Pod
 from flock.core.naming import format_mac, pod_mac
 from flock.core.reserving import Named, reserve
-from flock.core.whose import Identity, Whose
+from flock.core.whose import Whose
 from flock.edge.kernel.podlink import Attached as Link
 from flock.edge.kernel.threads import Kernel
 
@@ -39,24 +38,6 @@ log = logging.getLogger("attach")
 
 # Taking an address over needs the lock of the sandbox that holds it, which a DEL may have for some time.
 TAKE_OVER_PATIENCE = 5.0
-
-
-def _committed(pending: Allocation, netns: Identity) -> Allocation:
-    return msgspec.structs.replace(pending, state="committed", **netns._asdict())
-
-
-class Early:
-    """A new pod's record, which is written as soon as the pod's namespace is known, while its link is made."""
-
-    def __init__(self, attached: Attached, pending: Allocation) -> None:
-        self._attached = attached
-        self._pending = pending
-        self.written: asyncio.Future[None] | None = None
-
-    def write(self, identified: "asyncio.Future[Identity]") -> None:
-        """Cancelled: the link was given up before."""
-        if not identified.cancelled():
-            self.written = self._attached.write(_committed(self._pending, identified.result()))
 
 
 class Attachments:
@@ -117,7 +98,7 @@ class Attachments:
         allocation = await self._allocate(asked, pod)
         try:
             faults.reach(Point.ADD_PICKED)
-            return await self._set_up(allocation, pod.object, early=Early(self._attached, allocation))
+            return await self._set_up(allocation, pod.object)
         except BaseException:
             await self._undo(allocation)
             raise
@@ -214,17 +195,13 @@ class Attachments:
             return AnotherNamespaces(problem, details=hint)
         return AddressInUse(f"address {named.address} is in use by a pod of another namespace", details=hint)
 
-    async def _set_up(self, pending: Allocation, pod: Pod | None, *, early: Early | None = None) -> Allocation:
-        """From a pending allocation to a committed one.  On failure the caller decides what stays.
-
-        `early`: the disk works at the same time as the kernel, for a caller who takes back what was written if anything
-        fails."""
+    async def _set_up(self, pending: Allocation, pod: Pod | None) -> Allocation:
+        """From a pending allocation to a committed one.  On failure the caller decides what stays."""
         self._attached.begin(pending)
         faults.reach(Point.ADD_PENDING)
-        link = await self._rules_and_link(pending, pod, early)
-        committed = _committed(pending, link.netns)
-        written = early.written if early is not None else None
-        await self._attached.record(committed, link=link.host_index, written=written)
+        link = await self._rules_and_link(pending, pod)
+        committed = msgspec.structs.replace(pending, state="committed", **link.netns._asdict())
+        await self._attached.record(committed, link=link.host_index)
         faults.reach(Point.ADD_COMMITTED)
         self._attached.tell(committed)
         addresses = ",".join((*committed.held, *committed.anycast))
@@ -233,15 +210,13 @@ class Attachments:
         )
         return committed
 
-    async def _rules_and_link(self, pending: Allocation, pod: Pod | None, early: Early | None) -> Link:
+    async def _rules_and_link(self, pending: Allocation, pod: Pod | None) -> Link:
         """Rules are in force before the link is up.  Both ends are made meanwhile, on another core."""
 
         def claimed(name: str) -> bool:
             return self._attached.owner_of(name) not in (None, pending.container_id)
 
         begun = self._kernel.begin(pending, claimed)
-        if begun is not None and early is not None:
-            begun.identified.add_done_callback(early.write)
         try:
             await self._policies.admit(pending, pod=pod)
             faults.reach(Point.ADD_RULES)

@@ -19,7 +19,7 @@ from flock.edge.batching import Rounds
 from flock.edge.halfdone import HalfDone
 from flock.edge.ondisk import OnDisk
 from flock.edge.statedir import InDoubt, StateDirectory
-from flock.edge.worker import Worker, unheard
+from flock.edge.worker import Worker
 
 log = logging.getLogger("store")
 
@@ -40,7 +40,6 @@ class Store:
         self._number = 0  # of the last round, failed ones included
         self._doubtful: dict[str, int] = {}  # whose change failed, in which round, and may be on disk all the same
         self._changes = Rounds(self._flush)
-        self._writing: dict[str, asyncio.Future[None]] = {}  # by container
         self._worker = Worker("store")
         self._listeners: list[Callable[[], None]] = []
         self.flushes = 0
@@ -94,8 +93,7 @@ class Store:
         self._marked[pending.container_id] = pending
         self._show(pending.container_id)
 
-    def settle(self, container_id: str) -> None:
-        """Work on a container has ended: what is on record of it counts."""
+    def _unmark(self, container_id: str) -> None:
         if self._marked.pop(container_id, None) is not None:
             self._half_done.clear(container_id)
             self._show(container_id)
@@ -107,39 +105,20 @@ class Store:
         else:
             self._view[container_id] = shown
 
-    async def put(self, allocation: Allocation, *, written: "asyncio.Future[None] | None" = None) -> None:
-        """Durable when this returns; StoreFailure if it could not be, and then nothing was changed.
-
-        `written`: what `write` returned for it."""
-        if written is None:
-            written = self.write(allocation)
-        await asyncio.wait([written])
-        written.result()
-        self.settle(allocation.container_id)
-
-    def write(self, allocation: Allocation) -> "asyncio.Future[None]":
-        """Durable when that is done, and under the note of work on the container for as long as there is one.
-        `put` or `forget` is next, which wait for it whatever became of whoever began it."""
-        container_id = allocation.container_id
+    async def put(self, allocation: Allocation) -> None:
+        """Durable when this returns; StoreFailure if it could not be, and then nothing was changed."""
         try:
             msgspec.json.encode(allocation)  # here, so that what cannot be written fails its own caller alone
         except UnicodeEncodeError as error:
-            written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            written.set_exception(StoreFailure(f"container {container_id!a} cannot be recorded: {error}"))
-        else:
-            written = self._changes.join(Change(container_id, allocation))
-        self._writing[container_id] = written
-        written.add_done_callback(unheard)
-        written.add_done_callback(lambda _: self._writing.pop(container_id, None))
-        return written
+            raise StoreFailure(f"container {allocation.container_id!a} cannot be recorded: {error}") from None
+        await self._changes.join(Change(allocation.container_id, allocation))
+        self._unmark(allocation.container_id)
 
     async def forget(self, container_id: str, *, released: Iterable[Released]) -> None:
         """Drop the entry; `released` addresses cool down from now on, across restarts."""
-        if container_id in self._writing:
-            await asyncio.wait([self._writing[container_id]])
         if container_id in self._record.entries or container_id in self._doubtful:
             await self._changes.join(Change(container_id, None, tuple(released)))
-        self.settle(container_id)
+        self._unmark(container_id)
 
     async def fold(self) -> None:
         """Bring the file up to all that was answered until now; StoreFailure if it cannot be.  Slows nobody down."""
