@@ -92,7 +92,11 @@ class Node:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"{value}\n")
         setup = _SETUP.format(own=directory, sysctls=" ".join(_SYSCTLS), units=UNITS, services=_SERVICES)
-        self.place = Place(name, directory=directory, netns=netns, setup=setup)
+        try:
+            self.place = Place(name, directory=directory, netns=netns, setup=setup)
+        except BaseException:
+            cgroups.remove(self.cgroup)  # nobody else would
+            raise
 
     def __enter__(self) -> "Node":
         return self

@@ -71,7 +71,7 @@ class Place:
         assert self._keeper.stdout is not None
         if self._keeper.stdout.readline() != b"ready\n":
             self._keeper.communicate(timeout=PATIENCE)
-            raise Failed(f"{name}: its namespaces could not be made; root is needed")
+            raise Failed(f"{name}: its namespaces could not be made or set up, as told on stderr; root is needed")
         self.pid = _only_child(self._keeper)
 
     def __enter__(self) -> "Place":
