@@ -8,7 +8,10 @@ from browsing import Shown, chromium, opened, shown
 from page_parts import claim, drop, pod, session, status
 from playwright.sync_api import Browser, Page, expect
 
-FOCUSED = "document.activeElement.getAttribute('aria-label') || document.activeElement.innerText"
+FOCUSED = """document.activeElement === document.body ? "" :
+  document.activeElement.getAttribute("aria-label") || document.activeElement.innerText"""
+# As on a machine that has other things to do: who is quick with the keyboard is ahead of the page.
+SLOWLY = "window.requestAnimationFrame = (draw) => setTimeout(draw, 100)"
 MOVING = """[...document.querySelectorAll("*")].map((e) => getComputedStyle(e)).filter(
   (style) => parseFloat(style.transitionDuration) > 0 || style.animationName !== "none").length"""
 EVIL = "<img src=x onerror=alert(1)>"
@@ -118,12 +121,15 @@ def test_the_timeline_marks_what_happened_then_in_every_view(browser: Browser, f
         expect(page.locator(".tile.marked")).to_contain_text(["n1", "n2"])
 
 
-def test_everything_is_reached_by_keyboard(browser: Browser, fabric: Shown) -> None:
-    with opened(browser, fabric.address) as page:
+@pytest.mark.parametrize("pace", ["", SLOWLY], ids=["at once", "slowly"])
+def test_everything_is_reached_by_keyboard(browser: Browser, fabric: Shown, pace: str) -> None:
+    with opened(browser, "about:blank") as page:
+        page.add_init_script(pace)
+        page.goto(fabric.address)
         expect(page.locator("header")).to_contain_text("1 session down")
 
         def tab_to(name: str) -> None:
-            for _ in range(40):
+            for _ in range(60):
                 page.keyboard.press("Tab")
                 if name in page.evaluate(FOCUSED):
                     return
@@ -144,6 +150,26 @@ def test_everything_is_reached_by_keyboard(browser: Browser, fabric: Shown) -> N
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
         expect(page.get_by_role("complementary")).to_contain_text("container-of-web-0")
+
+
+def test_who_was_at_something_that_goes_is_still_in_the_view(browser: Browser, fabric: Shown) -> None:
+    """Tab goes on from there, and not from the top of the page."""
+    with opened(browser, f"{fabric.address}#fabric?sel=session/n2/tor1") as page:
+        page.get_by_role("complementary").get_by_role("button", name="Close").focus()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("complementary")).to_have_count(0)
+        expect(page.get_by_role("main")).to_be_focused()
+        page.locator("main").get_by_role("searchbox").focus()
+        page.evaluate("location.hash = '#addresses'")
+        expect(page.get_by_role("main", name="addresses")).to_be_focused()
+
+
+def test_who_was_at_a_row_that_goes_is_at_the_next(browser: Browser, fabric: Shown) -> None:
+    with opened(browser, f"{fabric.address}#pods") as page:
+        page.get_by_role("row", name="shop/dns-0").focus()
+        fabric.node("n1", status("n1", podList=[pod("web-0")]), at=time.time())
+        expect(page.get_by_role("row", name="shop/web-0")).to_be_focused()
+        expect(page.get_by_role("row", name="shop/dns-0")).to_have_count(0)
 
 
 def test_nothing_moves_for_who_wants_no_motion(browser: Browser, fabric: Shown) -> None:

@@ -28,7 +28,10 @@ function draw() {
   const began = performance.now();
   const { view, given } = place();
   theme(given.get("theme"));
+  const held = document.activeElement;
   render(h(App, { view, given }), root);
+  // What was under the reader's fingers may be gone: Tab goes on in the view, not from the top of the page.
+  if (!held.isConnected && document.activeElement === document.body) document.getElementById("main").focus({ preventScroll: true });
   drawnAt = performance.now();
   cost = drawnAt - began;
 }

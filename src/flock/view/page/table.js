@@ -16,8 +16,14 @@ export class LongTable extends Component {
     this.watch.disconnect();
   }
 
-  componentDidUpdate() {
-    if (!this.focus) return;
+  getSnapshotBeforeUpdate() {
+    return this.box.contains(document.activeElement);
+  }
+
+  // A row that had the focus may be gone, or out of sight: another one has it then.
+  componentDidUpdate(_props, _state, held) {
+    const lost = held && !this.box.contains(document.activeElement);
+    if (!this.focus && !lost) return;
     this.focus = false;
     this.box.querySelector("tr[tabindex='0']")?.focus({ preventScroll: true });
   }
