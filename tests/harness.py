@@ -260,8 +260,8 @@ class Node:
 
 
 def recorded(state_dir: Path) -> dict[str, dict[str, Any]]:
-    """What the next start would find on disk, by container.  The journal is read first: what is folded meanwhile is in
-    the file then."""
+    """What the next start would find finished on disk, by container.  The journal is read first: what is folded
+    meanwhile is in the file then."""
     journal, path = state_dir / "allocations.journal", state_dir / "allocations.json"
     added = journal.read_bytes() if journal.exists() else b""
     if not path.exists():
@@ -272,7 +272,7 @@ def recorded(state_dir: Path) -> dict[str, dict[str, Any]]:
         after = msgspec.convert(content["journal"], Continued)
         for change in itertools.chain.from_iterable(replay(added, after=after, where=str(journal))):
             found.pop(change.container_id, None)
-            if change.allocation is not None:
+            if change.allocation is not None and not change.unfinished:
                 found[change.container_id] = json.loads(msgspec.json.encode(change.allocation))  # lists, as in the file
     return found
 

@@ -8,6 +8,7 @@ from harness import Node
 STORE_STEPS = [Point.STORE_WRITE, Point.STORE_SYNC, Point.STORE_RENAME, Point.STORE_RENAMED]
 STORE = [f"{point}@1" for point in STORE_STEPS]
 JOURNAL = [f"{point}@1" for point in (Point.JOURNAL_WRITE, Point.JOURNAL_WRITTEN)]
+FINISH = f"{Point.JOURNAL_FINISH}@1"  # of an ADD that was written ahead
 ADD = [f"{point}@1" for point in Point if point.startswith("add.")]
 DEL = [f"{point}@1" for point in Point if point.startswith("del.")]
 ERRORS = ["ENOSPC", "EIO", "EMFILE", "ENOBUFS"]

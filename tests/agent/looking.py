@@ -210,7 +210,7 @@ def collect(node: Node, *kept: str) -> None:
 
 def outcome(process: "subprocess.Popen[bytes]") -> Any:
     """Result of a started verb, or its CniFailure as a value."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=150)
     try:
         return cni_outcome(process.returncode, out, err)
     except CniFailure as failed:

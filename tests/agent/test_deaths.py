@@ -4,14 +4,14 @@ import subprocess
 from typing import Any
 
 import pytest
-from fault_steps import ADD, DEL, JOURNAL, STORE, STORE_STEPS, armed, await_death
+from fault_steps import ADD, DEL, FINISH, JOURNAL, STORE, STORE_STEPS, armed, await_death
 from looking import addresses_of, assert_sound, outcome, pod_side, settle, undisturbed
 
 from harness import CniFailure, Node, eventually
 from thoroughness import slowly, some
 
 
-@pytest.mark.parametrize("step", [*some((*ADD, *JOURNAL)), *slowly(*STORE)])
+@pytest.mark.parametrize("step", [*some((*ADD, *JOURNAL, FINISH)), *slowly(*STORE)])
 def test_add_survives_the_agents_death(node: Node, bystander: list[str], step: str) -> None:
     """The executable that was waiting for its answer sends the request again, and gets its pod."""
     node.namespace("a")
@@ -28,7 +28,9 @@ def test_add_survives_the_agents_death(node: Node, bystander: list[str], step: s
     node.cni("CHECK", "a", prevResult=result)
 
 
-@pytest.mark.parametrize("steps", [(ADD + JOURNAL)[::3], *slowly(ADD + JOURNAL + STORE)], ids=["some", "all"])
+@pytest.mark.parametrize(
+    "steps", [(ADD + JOURNAL)[::3], *slowly([*ADD, *JOURNAL, FINISH, *STORE])], ids=["some", "all"]
+)
 def test_an_add_that_died_and_is_not_repeated_leaves_a_whole_pod_or_nothing(
     node: Node, bystander: list[str], steps: list[str]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fault_steps import ADD, DEL, JOURNAL, STORE
+from fault_steps import ADD, DEL, FINISH, JOURNAL, STORE
 
 from flock.core.faults import Point
 from harness import Node
@@ -20,7 +20,7 @@ def steps_of(points: list[str]) -> set[str]:
 
 
 def test_every_fault_point_is_used_by_these_tests() -> None:
-    used: set[Any] = steps_of(ADD + DEL + JOURNAL + STORE) | {
+    used: set[Any] = steps_of([*ADD, *DEL, *JOURNAL, FINISH, *STORE]) | {
         "journal.make",
         "netlink.send",
         "netns.open",

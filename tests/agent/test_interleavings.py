@@ -53,7 +53,7 @@ class Plan:
 
 def carry_out(node: Node, plan: Plan) -> None:
     started = [
-        (verb, container, node.cni_start(verb, container, wait=30, **how)) for verb, container, how in plan.verbs
+        (verb, container, node.cni_start(verb, container, wait=120, **how)) for verb, container, how in plan.verbs
     ]
     if plan.dies_after is not None:
         time.sleep(plan.dies_after)

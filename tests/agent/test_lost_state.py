@@ -8,6 +8,7 @@ from looking import OWN, addresses_of, failure, flockctl, outcome, settle, undis
 
 from flock.edge.netlink.socket import GLIMPSE
 from harness import CniFailure, Node, eventually, run
+from thoroughness import slowly
 
 EXTRA = "2001:db8:53::7"
 WHERE = ("netns", "netns_id", "netns_cookie", "boot_id", "ifname")
@@ -94,16 +95,18 @@ def test_a_half_made_pod_that_has_its_note_is_still_taken_down(running: Node) ->
     settle_links(running, 1)
 
 
-def test_a_half_made_pod_whose_note_is_lost_is_not_taken_for_a_whole_one(running: Node) -> None:
+@pytest.mark.parametrize("step", ["add.host-side", *slowly("add.link")])
+def test_a_half_made_pod_whose_note_is_lost_is_not_taken_for_a_whole_one(running: Node, step: str) -> None:
+    running.pod("a")
     running.namespace("b")
     running.stop()
-    running.start(fault="add.host-side=kill@1")
+    running.start(fault=f"{step}=kill@1")
     assert isinstance(outcome(running.cni_start("ADD", "b", wait=0)), CniFailure)
     running.kill()
     for note in (running.run_dir / "pending").iterdir():
         note.unlink()
     running.start()
-    assert not running.allocations()
+    assert set(running.allocations()) == {"a"}
     assert all(map(running.ping, addresses_of(running.cni("ADD", "b"))))
     settle(running)
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from store_lives import STEPS, lived
+from store_lives import STEPS, finished, lived
 from store_parts import armed, begun, containers, entry, in_file, journal, opened, reread, shut, state_file, unread
 
 from flock.core.errors import StoreFailure
 from flock.edge import journal as journal_module
+from flock.edge.boot import boot_id
 from flock.edge.store import Store
+from harness import recorded
 from thoroughness import examples, slowly
 
 # --- killed ---
@@ -36,7 +38,7 @@ def test_a_kill_at_any_step_loses_nothing_that_was_answered_and_brings_nothing_b
         if state_file(directory).exists():
             assert set(containers(directory)) in possible
         with opened(directory) as store:
-            assert set(store.entries) in possible
+            assert finished(store.entries) in possible
             asyncio.run(store.put(entry("next")))
         assert "next" in in_file(directory)
         assert [p.name for p in directory.iterdir()] == ["allocations.json"]
@@ -51,7 +53,7 @@ def test_a_machine_that_dies_before_the_directory_is_flushed_has_the_old_file_an
     possible, code = lived(directory, "store.renamed=kill@1")
     assert code == -9 and state_file(directory).read_bytes() != old
     state_file(directory).write_bytes(old)
-    assert set(reread(directory)) in possible
+    assert finished(reread(directory)) in possible
 
 
 # --- refused, in any order ---
@@ -61,7 +63,23 @@ FAULTY = st.lists(
     st.tuples(st.sampled_from([str(p) for p in STEPS]), st.sampled_from(["EIO", "EIO@1", "ENOSPC@2"])), max_size=3
 )
 HALF_WRITTEN = [("journal.written", "EIO"), ("store.write", "EIO")]  # the record is there, and nobody may rely on it
-DEEDS = st.lists(st.tuples(st.sampled_from(["put", "forget", "fold", "die", "stop"]), NAMES, FAULTY), max_size=25)
+PUT = ["put", "put ahead", "put ahead and fold meanwhile"]
+DEEDS = st.lists(st.tuples(st.sampled_from([*PUT, "forget", "fold", "die", "stop"]), NAMES, FAULTY), max_size=25)
+
+
+async def put(store: Store, name: str, how: str) -> None:
+    """As whoever attaches does it, who forgets what was written ahead and could not be finished."""
+    new = entry(name, boot_id=boot_id(), netns=how)
+    try:
+        if how != "put":
+            store.put_ahead(new)
+        if "fold" in how:
+            await asyncio.wait([asyncio.create_task(store.fold())])
+        await store.put(new)
+    except StoreFailure:
+        if how != "put":
+            await store.forget(name, released=())
+        raise
 
 
 @pytest.fixture(autouse=True)
@@ -107,8 +125,8 @@ def test_whatever_fails_in_whatever_order_what_was_answered_is_found(
         settled = unsure if deed != "forget" or name in answered else {name}  # else there is no round
         with armed(",".join(f"{point}={how}" for point, how in faulty)):
             try:
-                if deed == "put":
-                    asyncio.run(store.put(entry(name)))
+                if deed in PUT:
+                    asyncio.run(put(store, name, "put" if name in answered else deed))
                     answered |= {name}
                 elif deed == "forget":
                     asyncio.run(store.forget(name, released=()))
@@ -117,15 +135,17 @@ def test_whatever_fails_in_whatever_order_what_was_answered_is_found(
                     asyncio.run(store.fold())
                 else:
                     life.next(stop=deed == "stop")
-                    answered = set(life.store.entries) if set(life.store.entries) ^ answered <= unsure else answered
+                    found = finished(life.store.entries)
+                    answered = found if found ^ answered <= unsure else answered
                 unsure = unsure - settled
             except StoreFailure:
-                unsure |= {name} if deed in ("put", "forget") else set()
-        assert set(life.store.entries) == answered, (deed, name, faulty)
+                unsure |= {name} if deed in PUT or deed == "forget" else set()
+        assert finished(life.store.entries) == answered, (deed, name, faulty)
         if state_file(life.directory).exists():
-            assert set(containers(life.directory)) ^ answered <= unsure, (deed, name, faulty)
+            listed = {name for name, found in recorded(life.directory).items() if found["state"] == "committed"}
+            assert listed ^ answered <= unsure, (deed, name, faulty)
     shut(life.store)
-    assert set(reread(life.directory)) == answered
+    assert finished(reread(life.directory)) == answered
 
 
 def test_the_journal_is_used_by_these_lives(tmp_path: Path) -> None:

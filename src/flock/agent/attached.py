@@ -107,6 +107,10 @@ class Attached:
         self._owners.setdefault(pending.host_interface, pending.container_id)
         self._take_out(pending.host_interface)
 
+    def record_ahead(self, committed: Allocation) -> None:
+        """Begin to write what will be true; it is `pending` until `record` or `forget`."""
+        self._store.put_ahead(committed)
+
     async def record(self, committed: Allocation, *, link: int | None = None) -> None:
         """Durable when this returns.  `link`: its index, where it is known.  StoreFailure changes nothing."""
         await self._store.put(committed)

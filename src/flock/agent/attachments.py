@@ -5,7 +5,8 @@ Detach:  note `pending` -> link deleted -> rules gone -> entry gone from the dis
 
 So whatever dies when, a `committed` entry is in the kernel (invariant 5), an address never reaches the kernel before
 it is on record (invariant 1), and what is `pending` is finished or undone by the next ADD, DEL or start (invariant 2).
-A note outlives the agent and not the machine, and neither does anything of a half-made pod: one flush is enough.
+A note outlives the agent and not the machine, and neither does anything of a half-made pod: one flush is enough.  It
+need not wait for the kernel, for what it writes says that it is unfinished until the link is up.
 Work on one container is serialised by its lock; everything here is safe to repeat (invariant 6).
 """
 
@@ -30,7 +31,7 @@ from flock.core.ipam import Ipam
 from flock.core.model import Allocation, Pod
 from flock.core.naming import format_mac, pod_mac
 from flock.core.reserving import Named, reserve
-from flock.core.whose import Whose
+from flock.core.whose import Identity, Whose
 from flock.edge.kernel.podlink import Attached as Link
 from flock.edge.kernel.threads import Kernel
 
@@ -38,6 +39,10 @@ log = logging.getLogger("attach")
 
 # Taking an address over needs the lock of the sandbox that holds it, which a DEL may have for some time.
 TAKE_OVER_PATIENCE = 5.0
+
+
+def _committed(pending: Allocation, netns: Identity) -> Allocation:
+    return msgspec.structs.replace(pending, state="committed", **netns._asdict())
 
 
 class Attachments:
@@ -98,7 +103,7 @@ class Attachments:
         allocation = await self._allocate(asked, pod)
         try:
             faults.reach(Point.ADD_PICKED)
-            return await self._set_up(allocation, pod.object)
+            return await self._set_up(allocation, pod.object, ahead=True)
         except BaseException:
             await self._undo(allocation)
             raise
@@ -195,12 +200,15 @@ class Attachments:
             return AnotherNamespaces(problem, details=hint)
         return AddressInUse(f"address {named.address} is in use by a pod of another namespace", details=hint)
 
-    async def _set_up(self, pending: Allocation, pod: Pod | None) -> Allocation:
-        """From a pending allocation to a committed one.  On failure the caller decides what stays."""
+    async def _set_up(self, pending: Allocation, pod: Pod | None, *, ahead: bool = False) -> Allocation:
+        """From a pending allocation to a committed one.  On failure the caller decides what stays.
+
+        `ahead`: the disk works at the same time as the kernel, for a caller who forgets what was written if anything
+        fails."""
         self._attached.begin(pending)
         faults.reach(Point.ADD_PENDING)
-        link = await self._rules_and_link(pending, pod)
-        committed = msgspec.structs.replace(pending, state="committed", **link.netns._asdict())
+        link = await self._rules_and_link(pending, pod, ahead=ahead)
+        committed = _committed(pending, link.netns)
         await self._attached.record(committed, link=link.host_index)
         faults.reach(Point.ADD_COMMITTED)
         self._attached.tell(committed)
@@ -210,13 +218,19 @@ class Attachments:
         )
         return committed
 
-    async def _rules_and_link(self, pending: Allocation, pod: Pod | None) -> Link:
+    async def _rules_and_link(self, pending: Allocation, pod: Pod | None, *, ahead: bool) -> Link:
         """Rules are in force before the link is up.  Both ends are made meanwhile, on another core."""
 
         def claimed(name: str) -> bool:
             return self._attached.owner_of(name) not in (None, pending.container_id)
 
+        def identified(netns: "asyncio.Future[Identity]") -> None:
+            if not netns.cancelled():  # as it is when the link was given up before
+                self._attached.record_ahead(_committed(pending, netns.result()))
+
         begun = self._kernel.begin(pending, claimed)
+        if begun is not None and ahead:
+            begun.identified.add_done_callback(identified)
         try:
             await self._policies.admit(pending, pod=pod)
             faults.reach(Point.ADD_RULES)

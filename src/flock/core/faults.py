@@ -29,6 +29,7 @@ class Point(StrEnum):
     JOURNAL_MAKE = "journal.make"  # before there is a journal to write to
     JOURNAL_WRITE = "journal.write"  # before changes are written to the journal
     JOURNAL_WRITTEN = "journal.written"  # they are there, whether flushed or not
+    JOURNAL_FINISH = "journal.finish"  # before a change that was written ahead is noted as finished
     STORE_WRITE = "store.write"  # before the state file is written whole
     STORE_SYNC = "store.sync"  # written, not yet durable
     STORE_RENAME = "store.rename"  # durable under its temporary name

@@ -34,11 +34,14 @@ class Content(msgspec.Struct):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`allocation` is None: the container is forgotten, and what is `released` is at rest from now on."""
+    """`allocation` is None: the container is forgotten, and what is `released` is at rest from now on.
+
+    `unfinished`: it was written ahead, and is `pending` until it is noted as finished."""
 
     container_id: str
     allocation: Allocation | None = None
     released: tuple[Released, ...] = ()
+    unfinished: bool = False
 
 
 class Whole(msgspec.Struct, frozen=True):
@@ -69,8 +72,7 @@ class Record:
 
     def take(self, content: Content) -> None:
         for allocation in content.allocations or ():
-            self.entries[allocation.container_id] = allocation
-            self._fragments[allocation.container_id] = fragment(allocation)
+            self._enter(allocation)
         self.released = {r.address: r for r in content.released or ()}
 
     def apply(self, changes: Iterable[Change]) -> None:
@@ -79,15 +81,20 @@ class Record:
             if change.allocation is None:
                 self.entries.pop(change.container_id, None)
                 self._fragments.pop(change.container_id, None)
+            elif change.unfinished:
+                self._enter(_half_made(change.allocation))
             else:
-                self.entries[change.container_id] = change.allocation
-                self._fragments[change.container_id] = fragment(change.allocation)
+                self._enter(change.allocation)
                 for address in change.allocation.held:
                     self.released.pop(address, None)
             for entry in change.released:
                 self.released.pop(entry.address, None)
                 self.released[entry.address] = entry
         self._drop_cooled()
+
+    def _enter(self, allocation: Allocation) -> None:
+        self.entries[allocation.container_id] = allocation
+        self._fragments[allocation.container_id] = fragment(allocation)
 
     def _drop_cooled(self) -> None:
         """The newest tells the time, so no clock is needed."""
@@ -138,6 +145,11 @@ def completed(allocation: Allocation) -> Allocation:
         ifname=allocation.ifname or POD_INTERFACE,
         host_interface=allocation.host_interface or host_interface(allocation.container_id),
     )
+
+
+def _half_made(allocation: Allocation) -> Allocation:
+    """As it is on record until it is finished: a namespace is that of a pod whose link was there."""
+    return msgspec.structs.replace(allocation, state="pending", netns_id="", netns_cookie=0, boot_id="")
 
 
 def fragment(allocation: Allocation) -> bytes:

@@ -11,9 +11,11 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from flock.core import journal as records
 from flock.core import statefile
+from flock.core.model import Allocation
 from flock.core.statefile import Change, Content, Continued, Record, Whole
 from flock.edge.journal import FILE as JOURNAL
 from flock.edge.journal import Journal
@@ -22,6 +24,13 @@ from flock.edge.statedir import InDoubt, StateDirectory
 log = logging.getLogger("store")
 
 FILE = "allocations.json"
+
+
+class Place(NamedTuple):
+    """Where a change of a round is noted as finished."""
+
+    number: int
+    at: int
 
 
 class OnDisk:
@@ -34,6 +43,7 @@ class OnDisk:
         self._through = 0  # the last number in the file; 0: the file, if there is one, knows of no journal
         self._journal = Journal(directory)
         self._alone = threading.Lock()  # for whoever writes the file, or decides whether there is a journal
+        self._taken = 0  # the last number that a file has or will have: what it has is finished by another round
         self._behind = False  # the file could not be written when it was due
         self._closed = False
         self.path = directory.path / FILE
@@ -53,25 +63,42 @@ class OnDisk:
         self._id, self._through = content.journal.id, content.journal.through
         return content, rounds, self._through + len(rounds)
 
-    def commit(self, changes: Sequence[Change], *, number: int, record: Record) -> None:
-        """Make a round durable; `record` is what was before it.  OSError if that fails: it counts as not written."""
+    def commit(self, changes: Sequence[Change], *, number: int, record: Record) -> Place | None:
+        """Make a round durable; `record` is what was before it.  OSError if that fails: it counts as not written.
+        Returns the place of its first change, those of the others follow; None: it is in the file."""
         through, in_doubt = self._through, False
         if not self._behind and number == max(through, self._journal.last) + 1:
             entry = records.encode(changes, owner=self._id, number=number)
             try:
-                if self._journal.append(entry, number=number, anew=number == through + 1):
-                    return
+                if (at := self._journal.append(entry, number=number, anew=number == through + 1)) is not None:
+                    return Place(number, at)
             except InDoubt as error:
                 in_doubt = True
                 log.warning("the journal failed, writing the state file instead reason=%s", error.strerror)
         try:
-            self._write(record.changed_by(changes).whole(), number)
+            self._write(self.snapshot(record, number=number, changes=changes), number)
+            return None
         except OSError as error:
             in_doubt = in_doubt or isinstance(error, InDoubt)
             with contextlib.suppress(OSError):
                 self._write(record.whole(), number)
                 in_doubt = False
             raise (InDoubt if in_doubt else OSError)(error.errno, error.strerror) from None
+
+    def snapshot(self, record: Record, *, number: int, changes: Sequence[Change] = ()) -> Whole:
+        """For a file that says `number`, with `changes` over the record."""
+        with self._journal.kept:
+            self._taken = max(self._taken, number)
+            return (record.changed_by(changes) if changes else record).whole()
+
+    def finish(self, place: Place, allocation: Allocation, *, record: Record) -> bool:
+        """Note that a change which was written ahead is finished, and let `record` say so.  That outlives the agent
+        and not the machine.  False: it has to be written as another change."""
+        with self._journal.kept:
+            if place.number <= self._taken or not self._journal.finish(place.at):
+                return False
+            record.apply([Change(allocation.container_id, allocation)])
+            return True
 
     def fold(self, whole: Whole, *, number: int) -> None:
         """Bring the file up to `number`, and let there be a journal.  Until it has succeeded after an OSError, rounds

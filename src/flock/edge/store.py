@@ -2,10 +2,12 @@
 
 A change is on disk (`edge/ondisk.py`) before its caller goes on.  Callers that come while changes are being written
 share the next round (`edge/batching.py`).  If a round fails, memory keeps the old state and every caller of it gets the
-error.  Work that has begun and not ended is noted elsewhere (`edge/halfdone.py`) and lies over the record.
+error.  Work that has begun and not ended is noted elsewhere (`edge/halfdone.py`) and lies over the record.  Its outcome
+may be written ahead, while it goes on: that says of itself that it is unfinished, and to finish it takes no flush.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,12 +18,21 @@ from flock.core.errors import StoreFailure
 from flock.core.model import Allocation, Released
 from flock.core.statefile import Change, Record, completed
 from flock.edge.batching import Rounds
+from flock.edge.boot import boot_id
 from flock.edge.halfdone import HalfDone
-from flock.edge.ondisk import OnDisk
+from flock.edge.ondisk import OnDisk, Place
 from flock.edge.statedir import InDoubt, StateDirectory
-from flock.edge.worker import Worker
+from flock.edge.worker import Worker, unheard
 
 log = logging.getLogger("store")
+
+
+class _Ahead(msgspec.Struct):
+    """A change that is written, or on its way, before what it says is true."""
+
+    allocation: Allocation
+    written: "asyncio.Future[None]"
+    place: Place | None = None  # None: not there yet, or in the file
 
 
 class Store:
@@ -40,6 +51,7 @@ class Store:
         self._number = 0  # of the last round, failed ones included
         self._doubtful: dict[str, int] = {}  # whose change failed, in which round, and may be on disk all the same
         self._changes = Rounds(self._flush)
+        self._ahead: dict[str, _Ahead] = {}
         self._worker = Worker("store")
         self._listeners: list[Callable[[], None]] = []
         self.flushes = 0
@@ -55,13 +67,13 @@ class Store:
         if content is not None:
             self._record.take(content)
         for changes in rounds:
-            self._record.apply(changes)
+            self._record.apply(map(_judged, changes))
         self._number = number
         self._view = {**self._record.entries, **self._marked}
         if rounds:
             log.info("found changes in the journal rounds=%d", len(rounds))
         try:
-            self._disk.fold(self._record.whole(), number=number)
+            self._disk.fold(self._disk.snapshot(self._record, number=number), number=number)
         except OSError as error:
             self._failed(error)  # reading is enough for those that run
 
@@ -107,15 +119,46 @@ class Store:
 
     async def put(self, allocation: Allocation) -> None:
         """Durable when this returns; StoreFailure if it could not be, and then nothing was changed."""
+        ahead = await self._caught_up(allocation.container_id)
+        if ahead is None or not self._finish(ahead, allocation):
+            await self._join(allocation)
+        self._unmark(allocation.container_id)
+
+    def put_ahead(self, allocation: Allocation) -> None:
+        """Begin to write what is not true yet: it is `pending`, here and after a death, until `put` or `forget`, which
+        wait for it whatever became of whoever began it.  `put` tells if it failed."""
+        with contextlib.suppress(StoreFailure):  # it will say so again
+            written = self._join(allocation, unfinished=True)
+            written.add_done_callback(unheard)
+            self._ahead[allocation.container_id] = _Ahead(allocation, written)
+
+    def _join(self, allocation: Allocation, *, unfinished: bool = False) -> "asyncio.Future[None]":
         try:
             msgspec.json.encode(allocation)  # here, so that what cannot be written fails its own caller alone
         except UnicodeEncodeError as error:
             raise StoreFailure(f"container {allocation.container_id!a} cannot be recorded: {error}") from None
-        await self._changes.join(Change(allocation.container_id, allocation))
-        self._unmark(allocation.container_id)
+        return self._changes.join(Change(allocation.container_id, allocation, unfinished=unfinished))
+
+    async def _caught_up(self, container_id: str) -> _Ahead | None:
+        """What was written ahead for it, once that is done."""
+        ahead = self._ahead.get(container_id)
+        if ahead is None:
+            return None
+        if not ahead.written.done():
+            await asyncio.wait([ahead.written])
+        return self._ahead.pop(container_id)
+
+    def _finish(self, ahead: _Ahead, allocation: Allocation) -> bool:
+        ahead.written.result()
+        if ahead.place is None or ahead.allocation != allocation:
+            return False
+        finished = self._disk.finish(ahead.place, allocation, record=self._record)
+        self._show(allocation.container_id)
+        return finished
 
     async def forget(self, container_id: str, *, released: Iterable[Released]) -> None:
         """Drop the entry; `released` addresses cool down from now on, across restarts."""
+        await self._caught_up(container_id)
         if container_id in self._record.entries or container_id in self._doubtful:
             await self._changes.join(Change(container_id, None, tuple(released)))
         self._unmark(container_id)
@@ -124,7 +167,8 @@ class Store:
         """Bring the file up to all that was answered until now; StoreFailure if it cannot be.  Slows nobody down."""
         number = self._number
         try:
-            await asyncio.to_thread(self._disk.fold, self._record.whole(), number=number)
+            whole = self._disk.snapshot(self._record, number=number)
+            await asyncio.to_thread(self._disk.fold, whole, number=number)
         except OSError as error:
             raise self._failed(error) from None
         self._doubtful = {who: failed for who, failed in self._doubtful.items() if failed > number}
@@ -134,14 +178,14 @@ class Store:
         """The file is complete then, if it can be written."""
         await self._changes.finished()
         self._worker.close()
-        self._disk.close(self._record.whole(), number=self._number)
+        self._disk.close(self._disk.snapshot(self._record, number=self._number), number=self._number)
 
     # --- inside ---
 
     async def _flush(self, changes: list[Change]) -> None:
         number = self._number + 1
         try:
-            await self._worker.run(self._disk.commit, changes, number=number, record=self._record)
+            place = await self._worker.run(self._disk.commit, changes, number=number, record=self._record)
         except Exception as error:
             if isinstance(error, InDoubt):
                 self._doubtful |= {change.container_id: number for change in changes}
@@ -149,8 +193,10 @@ class Store:
         else:
             self._doubtful.clear()
             self._record.apply(changes)
-            for change in changes:
+            for n, change in enumerate(changes):
                 self._show(change.container_id)
+                if change.unfinished and place is not None:
+                    self._ahead[change.container_id].place = Place(place.number, place.at + n)
             self.flushes += 1
             self.last_error = ""
         finally:
@@ -164,3 +210,11 @@ class Store:
         reason = error.strerror if isinstance(error, OSError) else None
         self.last_error = f"cannot write {self._disk.path}: {reason or error!r}"
         return StoreFailure(self.last_error, details="the previous state file is intact")
+
+
+def _judged(change: Change) -> Change:
+    """What an earlier life did not finish in this boot is half made.  What is of another boot is dead, finished or not,
+    for that was noted without a flush: it stays on record, like all that was answered then."""
+    if change.unfinished and change.allocation is not None and change.allocation.boot_id != boot_id():
+        return msgspec.structs.replace(change, unfinished=False)
+    return change

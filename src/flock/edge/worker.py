@@ -68,13 +68,24 @@ class Worker:
             result = work(*args, **kwargs)
         except BaseException as error:
             self._since = 0.0
-            _tell(done, done.set_exception, error)
+            _settle_from_here(done, done.set_exception, error)
         else:
             self._since = 0.0
-            _tell(done, done.set_result, result)
+            tell(done, result)
 
 
-def _tell(done: "asyncio.Future[T]", settle: Callable[[Any], None], outcome: Any) -> None:
+def tell(told: "asyncio.Future[T]", what: T) -> None:
+    """Whoever waits for it on the loop, at once, by a piece of work that is not done yet."""
+    _settle_from_here(told, told.set_result, what)
+
+
+def unheard(done: "asyncio.Future[T]") -> None:
+    """A callback for what may end with nobody waiting for it: then nobody complains that its failure was not heard."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _settle_from_here(done: "asyncio.Future[T]", settle: Callable[[Any], None], outcome: Any) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
         done.get_loop().call_soon_threadsafe(_settle, done, settle, outcome)
 

@@ -2,24 +2,29 @@
 
 What has to come before a link is up, the pod's rules, takes a thousandth of a second of its own.  So a link is begun,
 down, while those are put into force, and brought up by the same thread.  In a burst that never pauses.
+Which namespace the pod's is is told as soon as that is known, for whoever writes it down meanwhile.
 """
 
 import asyncio
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
 from flock.core.model import Allocation
-from flock.edge.kernel.podlink import Announced, Attached, Bare, Claimed, PodLinks
-from flock.edge.worker import Worker
+from flock.core.whose import Identity
+from flock.edge.kernel.podlink import Announced, Attached, Bare, Claimed, Identified, PodLinks
+from flock.edge.worker import Worker, tell, unheard
 
 # That wait to be brought up.  Each has a descriptor open; in a burst of more, the rest is made when it has its rules.
 BEGUN = 64
 
 
 class Begun(NamedTuple):
-    """A link that is being made: in here when that is `done`, unless it failed."""
+    """A link that is being made: in here when that is `done`, unless it failed.  `identified` is told before
+    that, or never: where the namespace could not be entered, or the link was given up."""
 
     made: list[Bare]
+    identified: "asyncio.Future[Identity]"
     done: "asyncio.Future[None]"
 
 
@@ -37,11 +42,15 @@ class Making:
             return None
         self._begun += 1
         made: list[Bare] = []
-        return Begun(made, self.thread.run(self._create, allocation, claimed, made))
+        identified: asyncio.Future[Identity] = asyncio.get_running_loop().create_future()
+        done = self.thread.run(self._create, allocation, claimed, functools.partial(tell, identified), made)
+        done.add_done_callback(unheard)
+        return Begun(made, identified, done)
 
     async def give_up(self, begun: Begun) -> None:
         """Return when nobody makes it any more; what was made is for whoever deletes links."""
         self._begun -= 1
+        begun.identified.cancel()
         await asyncio.wait([begun.done])
         if begun.done.exception() is None:
             begun.made[0].pod.close()
@@ -53,13 +62,16 @@ class Making:
         if begun is None:
             return await self.thread.run(self.links.attach, allocation, announced=announced, claimed=claimed)
         self._begun -= 1
-        link = await self.thread.run(self._go_on, allocation, begun.made, announced=announced)
+        try:
+            link = await self.thread.run(self._go_on, allocation, begun.made, announced=announced)
+        finally:
+            begun.identified.cancel()  # where nobody waits for the link any more; else it is known, or will never be
         await begun.done  # raises what went wrong
         assert link is not None
         return link
 
-    def _create(self, allocation: Allocation, claimed: Claimed, made: list[Bare]) -> None:
-        made.append(self.links.create(allocation, claimed))
+    def _create(self, allocation: Allocation, claimed: Claimed, identified: Identified, made: list[Bare]) -> None:
+        made.append(self.links.create(allocation, claimed, identified))
 
     def _go_on(self, allocation: Allocation, made: list[Bare], *, announced: Announced) -> Attached | None:
         """None: it could not be made."""

@@ -49,6 +49,7 @@ LOOPBACK_INDEX = 1  # in every namespace
 
 Announced = Collection[str]
 Claimed = Callable[[str], bool]
+Identified = Callable[[Identity], None]
 
 
 def packed(address: str) -> bytes:
@@ -91,8 +92,9 @@ class PodLinks:
         """Everything from nothing to a working pod."""
         return self.bring_up(allocation, self.create(allocation, claimed), announced=announced)
 
-    def create(self, allocation: Allocation, claimed: Claimed) -> Bare:
-        """Both ends, down: no packet passes.  `claimed(name)`: another container uses that host interface.
+    def create(self, allocation: Allocation, claimed: Claimed, identified: Identified | None = None) -> Bare:
+        """Both ends, down: no packet passes.  `claimed(name)`: another container uses that host interface;
+        `identified` is told the pod's namespace, before anything is made in it.
 
         Something of ours that stands in the way and that nobody claims is left over, and is replaced.
         """
@@ -108,6 +110,8 @@ class PodLinks:
                 pod = socket_in(namespace)
                 try:
                     identity = identify(namespace, pod)
+                    if identified is not None:
+                        identified(identity)
                     link = self._create_pair(allocation, namespace, pod, claimed)
                     faults.reach(Point.ADD_LINK)
                     peer = pod.link(allocation.ifname)
