@@ -68,6 +68,10 @@ class Cluster:
         self.index.commit()
         return self.index.spent - before
 
+    def take_quietly(self) -> bool:
+        self._feeder.refresh()
+        return self.intake.take_quietly()
+
     def labels(self, namespace: str, name: str) -> str:
         return self.index.pods[namespace, name].labels["flip"]
 
@@ -88,6 +92,39 @@ def in_cluster(tmp_path: Path, story: Callable[[Cluster], Awaitable[None]]) -> N
             await feeder.close()
 
     asyncio.run(run())
+
+
+def test_pods_that_no_rules_go_by_are_taken_in_at_once_and_others_for_the_next_transaction_which_pays(
+    tmp_path: Path,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intake.reach_out()
+        assert not cluster.take_quietly()  # nothing of that kind changed
+        cluster.label("other", "1", "a")
+        assert cluster.take_quietly()
+        assert cluster.labels("other", "1") == "a" and not cluster.intake.waiting
+        cluster.label("evil", "1", "a")
+        assert not cluster.take_quietly()
+        assert cluster.intake.waiting == ["evil"] and not cluster.index.is_settled
+        assert cluster.take() == 0 and set(cluster.costs) == {"evil"} and cluster.costs["evil"] > GROUPS
+
+    in_cluster(tmp_path, story)
+
+
+@pytest.mark.parametrize("more", ["policy", "too much"])
+def test_what_is_more_than_pods_or_more_than_some_waits_for_a_transaction(tmp_path: Path, more: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intake.reach_out()
+        if more == "policy":
+            cluster.label("other", "1", "a")
+            cluster.policy("policy0", unlike="z")
+        for name in map(str, range(PODS if more == "too much" else 0)):
+            cluster.label("evil", name, "a")
+        assert not cluster.take_quietly() and not cluster.take_quietly()
+        cluster.take()
+        assert "evil" in cluster.costs
+
+    in_cluster(tmp_path, story)
 
 
 def test_labels_of_pods_elsewhere_are_taken_in_a_few_at_a_time_and_paid_for(tmp_path: Path) -> None:

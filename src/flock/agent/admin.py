@@ -7,6 +7,7 @@ import msgspec
 
 from flock.agent.checking import Checker
 from flock.agent.examination import examine
+from flock.agent.explaining import show, why
 from flock.agent.happened import Entry
 from flock.agent.parts import Parts
 from flock.agent.status import Status
@@ -84,7 +85,7 @@ class Admin:
     async def policy_why(self, request: Request) -> dict[str, Any]:
         source, destination, port = _parameters(request, "source", "destination", "port/protocol")
         own = self._parts.preparing.facts.own
-        told = self._parts.policies.why(source, destination, port, node_addresses=own)
+        told = why(self._parts.policies, source=source, destination=destination, port=port, node_addresses=own)
         found = await self._parts.neighbours.obstacles()
         rows = [answer | {"others": _others(found, answer, {*map(str, own)})} for answer in told["answers"]]
         others = dict.fromkeys(f"somebody else decides: {obstacle}" for row in rows for obstacle in row["others"])
@@ -92,7 +93,7 @@ class Admin:
 
     async def policy_show(self, request: Request) -> dict[str, Any]:
         (pod,) = _parameters(request, "pod")
-        return self._parts.policies.show(pod)
+        return show(self._parts.policies, pod)
 
     async def policy_drops(self, request: Request) -> dict[str, Any]:
         return await self._happened(request, (Share.DROPS,))

@@ -13,6 +13,7 @@ policy may take another's place.  What is not listed in time is closed then (`co
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -74,6 +75,8 @@ class Intake:
         self._proposed_reach: frozenset[Reach] = frozenset()
         self._reach: frozenset[Reach] | None = None  # for which peers elsewhere were asked
         self._grown = False  # more of them have been listed since, and are being taken in
+        self._owed: dict[str, int] = {}  # what was taken in for the next transaction cost, by namespace
+        self._lasted = 0.0  # and how many seconds
 
     def take_everything(self) -> None:
         """All that is known, at once."""
@@ -88,9 +91,26 @@ class Intake:
         self._gather()
         turn = [namespace for namespace in self._later if not self._pacing.wait(namespace)]
         self._taken |= frozenset(turn)
-        costs = {namespace: self._take_some(namespace) for namespace in turn}
+        costs, self._owed = Counter(self._owed), {}
+        for namespace in turn:
+            costs[namespace] += self._take_some(namespace)
         self._recount()
         return {namespace: cost for namespace, cost in costs.items() if cost}
+
+    def take_quietly(self) -> bool:
+        """Take in pods that changed.  True if nobody's rules go by that, and nothing else changed: most often it is so,
+        of all that a kubelet writes about a pod.  Else it is for the next transaction."""
+        if self._proposed or self._later or not self._reader.is_all_of(PODS, CLUSTER_PODS):
+            return False
+        started = time.monotonic()
+        costs = self.take_changes()
+        seconds = time.monotonic() - started
+        if self._later or not self._index.is_settled or self._index.reach is not self._reach:
+            self._owed, self._lasted = costs, self._lasted + seconds
+            return False
+        self.charge(costs, seconds)
+        self._taken = frozenset()
+        return True
 
     def reach_out(self) -> None:
         """Say who elsewhere has to be known, now that policies in use have changed."""
@@ -140,7 +160,9 @@ class Intake:
             self._grown = bool(self._later)
 
     def charge(self, costs: Mapping[str, int], seconds: float) -> None:
-        self._pacing.charge(costs, seconds)
+        """For what was taken in, and for the transaction, if it needed one."""
+        self._pacing.charge(costs, seconds + self._lasted)
+        self._lasted = 0.0
 
     def lags(self, namespace: str) -> float | None:
         """Seconds until it is the turn of changes of the namespace that were not taken in yet; None: there are none.

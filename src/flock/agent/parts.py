@@ -168,7 +168,7 @@ def assemble(settings: Settings, *, readiness: Readiness, cache: Cache, feeder: 
     cache.subscribe(configured.take_in, of=(NODES, NODE_CONFIGS, TEMPLATES))
     cache.subscribe(parts.departure.trigger, of=(NODES,))
     cache.subscribe(announcer.consider, of=ANNOUNCER_READS)
-    cache.subscribe(parts.policies.trigger, of=POLICIES_READ)
+    cache.subscribe(parts.policies.consider, of=POLICIES_READ)
     cache.subscribe(parts.services.consider, of=(SERVICES, ENDPOINT_SLICES, NAMESPACES, NODES))
     configured.subscribe(spare_granted)
     configured.subscribe(parts.services.follow)

@@ -11,11 +11,8 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from flock.agent.attached import Attached
 from flock.agent.configured import Configured
@@ -35,11 +32,11 @@ from flock.core.model import NO_MAP, Allocation, Pod
 from flock.core.policy.budget import POD_POLICIES
 from flock.core.policy.compiled import DIRECTIONS
 from flock.core.policy.dropping import AUDIT_GROUP
-from flock.core.policy.explain import describe, parse_port, why
 from flock.core.policy.index import PolicyIndex
 from flock.core.policy.numbers import HIGHEST, Numbers
 from flock.core.policy.podfacts import local_pod, pod_ports
 from flock.core.policy.render import Ruleset
+from flock.core.policy.rendered import Transaction
 from flock.edge.batching import Rounds
 from flock.edge.cache import Cache
 from flock.edge.nft import observe
@@ -75,7 +72,7 @@ class Policies(Reconciler):
         self.index = PolicyIndex(self._outlook.sees)
         self.problem = "the rules are not in force yet"
         self.disturbed = False  # somebody else changed what is in the kernel; it is being made anew
-        self.transactions = 0
+        self.transactions = 0  # that changed something
         self.counted: observe.Counted | None = None  # packets that were dropped
         self._counted_at = NEVER
         self._pods = cache.table(PODS)
@@ -180,6 +177,18 @@ class Policies(Reconciler):
             raise TryAgain(f"what policies of this node mean is not listed yet: {lacking}")
         await self._in_force()
 
+    def consider(self) -> None:
+        """Objects changed.  Of a pod's life that is hardly ever a matter of rules: ADD and DEL are, which wait for
+        theirs.  While a transaction is under way, nobody takes anything in beside it."""
+        settled = self._rules is not None and not (self._behind or self.problem)
+        if settled and not self.changing and not self._triggered.is_set():
+            try:
+                if self._intake.take_quietly():
+                    return
+            except Exception:  # a mistake of ours: the transaction meets it again, and says so to whoever waits
+                log.exception("could not take in what changed")
+        self.trigger()
+
     async def _reconcile(self) -> str:
         self._drops.start()
         self._audited.start()
@@ -250,19 +259,24 @@ class Policies(Reconciler):
         if self._behind:
             self._rules.cut(change)
             await self._change(self._nft.replace(self._rules, self.index.compiled), mends=True)
+            self.transactions += 1
         else:
-            await self._change(self._nft.apply(self._rules.transaction(change)))
+            await self._put(self._rules.transaction(change))
         self._tell("")
-        self.transactions += 1
         self._intake.charge(costs, time.monotonic() - started)
         if (wait := self._intake.next_turn()) is not None:
             self.look_again(wait)
         await self._intake.settle()
         if self._limited != self._overfull:
             self._limited = self._overfull
-            await self._change(self._nft.apply(self._rules.limit(self._limited)))
+            await self._put(self._rules.limit(self._limited))
         if ready := self._settling.ready(self._numbers.unsettled):
-            await self._change(self._nft.apply(self._rules.settle(ready)))
+            await self._put(self._rules.settle(ready))
+
+    async def _put(self, transaction: Transaction) -> None:
+        assert self._nft is not None
+        await self._change(self._nft.apply(transaction))
+        self.transactions += not transaction.is_empty
 
     async def _change(self, work: Awaitable[None], *, mends: bool = False) -> None:
         """The kernel is behind until it succeeds, and stays so if our tables were changed and it does not mend that."""
@@ -308,27 +322,6 @@ class Policies(Reconciler):
         return self._rules
 
     # --- telling ---
-
-    def why(self, source: str, destination: str, port: str, *, node_addresses: Collection[Any]) -> dict[str, Any]:
-        """FieldError for a question that makes no sense."""
-        protocol, number = parse_port(port)
-        answers = why(
-            self.index,
-            source=source,
-            destination=destination,
-            protocol=protocol,
-            port=number,
-            node_addresses=tuple(node_addresses),
-        )
-        return self._told(answers)
-
-    def show(self, pod: str) -> dict[str, Any]:
-        return self._told(describe(self.index, pod))
-
-    def _told(self, answers: Iterable[Any]) -> dict[str, Any]:
-        """What is to be in the kernel is there, or it is said that it is not."""
-        caveat = [f"not in the kernel as told here: {self.problem}"] if self.problem else []
-        return {"answers": msgspec.to_builtins(answers), "text": "\n".join([*map(str, answers), *caveat])}
 
     @property
     def problems(self) -> dict[str, str]:

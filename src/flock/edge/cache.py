@@ -297,6 +297,10 @@ class Reader(_Concerned):
             self._unread.pop(change, None)
             self._unread[change] = None
 
+    def is_all_of(self, *kinds: Kind[Any]) -> bool:
+        """There is something to read, and all of it is of these kinds."""
+        return bool(self._unread) and {change[0] for change in self._unread or ()} <= {kind.name for kind in kinds}
+
     def changes(self) -> list[ChangeKey]:
         """What was put or dropped since the last call, in the order of the last change of each.  The first call tells
         everything there is, by kinds in the order in which they were named."""

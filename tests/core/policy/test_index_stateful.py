@@ -138,7 +138,7 @@ class World:
 
     def commit(self) -> None:
         self.model.apply(self.index.commit())
-        assert self.index.commit() == Change()
+        assert self.index.is_settled and self.index.commit() == Change()
         assert plain(self.model) == plain(self.index.compiled)
         full = Model()
         full.apply(everything(self.index.compiled))

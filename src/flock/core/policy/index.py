@@ -32,7 +32,7 @@ from flock.core.policy.selecting import NetworkPolicies
 from flock.core.policy.sight import Sight
 from flock.core.policy.subjects import Subjects
 from flock.core.policy.tiers import ClusterPolicies
-from flock.core.policy.verdicts import judged
+from flock.core.policy.verdicts import judged_pod
 
 PodKey = tuple[str, str]  # namespace, name
 
@@ -297,7 +297,15 @@ class PolicyIndex:
 
     # --- commit ---------------------------------------------------------------------------------------------
 
+    @property
+    def is_settled(self) -> bool:
+        """Has nothing come, since the last commit, that rules, or what is seen of the cluster, could go by?"""
+        touched = self._touched_subjects or self._touched_policies
+        return not touched and self._rosters.is_settled and self.sight.is_settled and self._in_use.is_settled
+
     def commit(self) -> Change:
+        if self.is_settled:
+            return Change()
         touched = ((interface, self._subject(interface)) for interface in sorted(self._touched_subjects))
         subjects, removed_subjects, judging = self._subjects.commit(touched)
         self._touched_subjects.clear()
@@ -326,21 +334,8 @@ class PolicyIndex:
         keys = local.selected_by if local.labels is not None else self._owned.of(local.pod.namespace)
         policies: list[Parsed] = [self.policies[key] for key in keys]
         policies += [self._cluster.policies[key] for key in local.subject_of]
-        verdicts, audit = judged(
-            (policy.compiled for policy in policies),
-            known=local.labels is not None,
-            doubtful=self._cluster.doubtful(local),
-            replaced=self._replaced,
-        )
-        return Subject(
-            interface=interface,
-            container_id=local.pod.container_id,
-            pod=local.pod.pod,
-            addresses=local.pod.addresses,
-            link_local=local.pod.link_local,
-            verdicts=verdicts,
-            audit=audit,
-        )
+        compiled = (policy.compiled for policy in policies)
+        return judged_pod(local, compiled, doubtful=self._cluster.doubtful(local), replaced=self._replaced)
 
     def _wanted(self, key: PolicyKey) -> Parsed | None:
         if not self._subjects.names(key):

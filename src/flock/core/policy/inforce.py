@@ -40,6 +40,11 @@ class InForce:
     def problems(self) -> dict[PolicyKey, str]:
         return self._budgets.problems
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is to be counted again with the next commit."""
+        return not self._grown
+
     def forget(self, key: PolicyKey) -> None:
         """The policy is no more; it is put down with the next commit."""
         self._budgets.forget(key)

@@ -13,6 +13,11 @@ class Transaction(msgspec.Struct, frozen=True):
     script: str = ""
     operations: tuple[Operation, ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """The kernel has all of it already."""
+        return not (self.prepare or self.script or self.operations)
+
 
 class Expected(msgspec.Struct, frozen=True):
     """How much has to be in our tables but ARP's: rules by chain, elements by set."""

@@ -74,6 +74,11 @@ class Rosters:
     def __contains__(self, audience: Audience) -> bool:
         return audience in self._rosters
 
+    @property
+    def is_settled(self) -> bool:
+        """Nobody came, went, was held or let go since the last time."""
+        return not self._touched
+
     def size(self, audience: Audience) -> int:
         return len(self._rosters[audience].counts)
 

@@ -25,16 +25,24 @@ class Sight:
         self._peers, self._sees = peers, sees
         self._reach: frozenset[Reach] = frozenset()  # as of the last look
         self._changed = False
+        self._in_use = False  # some policy looks at all
 
     def change(self) -> None:
         """`sees` may answer otherwise from now on."""
         self._changed = True
 
+    @property
+    def is_settled(self) -> bool:
+        """Would a look, with no policy touched, show what the last one did?"""
+        return not self._changed and (not self._in_use or self._reach is self._peers.reach)
+
     def look(self, policies: Iterable[ParsedClusterPolicy], touched: Collection[PolicyKey]) -> set[PolicyKey]:
         """Of the policies in use, those that see otherwise than before.  `touched`: others than these look only when
         peers came into reach or into sight."""
         policies = list(policies)
-        if not policies and not self.unseen:
+        self._in_use = bool(policies or self.unseen)
+        if not self._in_use:
+            self._changed = False  # a policy that comes into use is touched, and looks
             return set()
         anew = self._changed or self._reach is not self._peers.reach
         self._reach, self._changed, before = self._peers.reach, False, self.unseen

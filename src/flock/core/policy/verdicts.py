@@ -3,7 +3,28 @@
 from collections.abc import Collection, Iterable
 
 from flock.core.policy.budget import POD_POLICIES
-from flock.core.policy.compiled import NO_TIERS, Audit, CompiledPolicy, Direction, PolicyKey, Tiers, Verdicts
+from flock.core.policy.compiled import NO_TIERS, Audit, CompiledPolicy, Direction, PolicyKey, Subject, Tiers, Verdicts
+from flock.core.policy.podfacts import Local
+
+
+def judged_pod(
+    local: Local,
+    policies: Iterable[CompiledPolicy],
+    *,
+    doubtful: Collection[PolicyKey],
+    replaced: Collection[PolicyKey],
+) -> Subject:
+    """A pod of this node, by the policies that select it or may."""
+    verdicts, audit = judged(policies, known=local.labels is not None, doubtful=doubtful, replaced=replaced)
+    return Subject(
+        interface=local.pod.interface,
+        container_id=local.pod.container_id,
+        pod=local.pod.pod,
+        addresses=local.pod.addresses,
+        link_local=local.pod.link_local,
+        verdicts=verdicts,
+        audit=audit,
+    )
 
 
 def judged(
