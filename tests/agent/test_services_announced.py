@@ -103,6 +103,29 @@ def test_an_endpoint_that_goes_is_not_waited_for_at_kube_proxy(
     becomes(node, set())
 
 
+@pytest.mark.parametrize("gap", ["none is left for a moment", "there is one all the time"])
+def test_what_kube_proxy_says_of_former_endpoints_is_believed_until_it_has_seen_the_next(
+    fresh: Node, kube_proxy: Callable[..., HealthPort], gap: str
+) -> None:
+    fresh.hurry = {"flock.core.gate.PERIOD": 600.0, "flock.core.gate.EAGER_FOR": 600.0}  # whatever this takes
+    fresh.write("nodeconfig", config())
+    fresh.write("web", service(), *both())
+    fresh.start()
+    port = kube_proxy()
+    becomes(fresh, BOTH)
+    if gap == "none is left for a moment":
+        fresh.write("web", service(), *both(ready=False))
+        becomes(fresh, set())
+    asked = len(port.asked)
+    fresh.write("web", service(), *both(serving=True))
+    eventually(lambda: len(port.asked) > asked, what="it is asked, and has noticed nothing yet")
+    becomes(fresh, BOTH)
+    port.status = 503  # now it has, of the one that went
+    becomes(fresh, set())
+    port.status = 200
+    becomes(fresh, BOTH)
+
+
 def test_a_port_that_only_some_addresses_of_the_node_have_is_found(
     fresh: Node, kube_proxy: Callable[..., HealthPort]
 ) -> None:

@@ -1,7 +1,8 @@
 """Asks kube-proxy about Services: one task for each health port that somebody wants to hear of.
 
 What is believed, and when it is asked next, `core/gate.py` decides.  A port is asked at once when it is wanted, and
-when endpoints of its Service changed.  Nothing is remembered of one that is not wanted any more.
+when endpoints of its Service changed, unless that happens all the time: then it has its turn among those that are
+asked soon.  Nothing is remembered of one that is not wanted any more.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from flock.agent.preparing import Preparing
-from flock.core.gate import Gate
+from flock.core.gate import AtOnce, Gate
 from flock.core.kinds import Key
 from flock.core.services import IPVS_LINK
 from flock.edge.healthport import ask
@@ -30,6 +31,9 @@ class HealthPorts:
         self._ports: dict[Key, _Port] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._wanted = asyncio.Event()
+        self._at_once = AtOnce(time.monotonic())
+        self._awaited: set[_Port] = set()  # among whom turns are shared
+        self._doubted: set[_Port] = set()
         self.on_verdict: Callable[[Key], None] = lambda _: None  # runs when it is another one
 
     def is_open(self, service: Key) -> bool:
@@ -43,14 +47,18 @@ class HealthPorts:
         port, now = self._ports.get(service), time.monotonic()
         if port is None or port.number != number:
             self.forget(service)
-            self._ports[service] = _Port(number, Gate.new(now, adopted=adopted))
+            port = self._ports[service] = _Port(number, Gate.new(now, adopted=adopted))
+            self._share(port, now)
             self._wanted.set()
         else:
             port.gate = port.gate.after_change(now)
+            self._share(port, now)
             port.news.set()
 
     def forget(self, service: Key) -> None:
-        self._ports.pop(service, None)
+        if (port := self._ports.pop(service, None)) is not None:
+            self._awaited.discard(port)
+            self._doubted.discard(port)
         if (task := self._tasks.pop(service, None)) is not None:
             task.cancel()
 
@@ -65,17 +73,33 @@ class HealthPorts:
                 await self._wanted.wait()
 
     async def _follow(self, service: Key, port: _Port) -> None:
+        port.news.set()
         while True:
-            port.news.clear()
+            await self._turn_of(port)
             answer = await ask(port.number, self._own)
-            before, port.gate = port.gate, port.gate.heard(answer)
+            now = time.monotonic()
+            before, port.gate = port.gate, port.gate.heard(answer, now)
+            self._share(port, now)
             if before.open != port.gate.open:
                 self.on_verdict(service)
-            now = time.monotonic()
-            awaited = sum(other.gate.is_awaited(now) for other in self._ports.values())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(port.gate.pause(now, awaited=awaited)):
+
+    async def _turn_of(self, port: _Port) -> None:
+        """Wait until it is to be asked again."""
+        asked = now = time.monotonic()
+        with contextlib.suppress(TimeoutError):
+            while True:
+                pause = port.gate.pause(now, awaited=len(self._awaited), doubted=len(self._doubted))
+                async with asyncio.timeout(asked + pause - now):
                     await port.news.wait()
+                port.news.clear()
+                now = time.monotonic()
+                if self._at_once.take(now):
+                    return
+
+    def _share(self, port: _Port, now: float) -> None:
+        """Count it among those that are asked soon, or no more; one that is not any more, when it answers next."""
+        (self._awaited.add if port.gate.is_awaited(now) else self._awaited.discard)(port)
+        (self._doubted.add if port.gate.is_doubted(now) else self._doubted.discard)(port)
 
     @property
     def _own(self) -> list[str]:
