@@ -2,12 +2,14 @@
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from spaces import LOOPBACK, Space, packed, veth
 
 from flock.edge.kernel.node import read_facts, ways_out
 from flock.edge.netlink import route as r
+from flock.edge.netlink.socket import Netlink
 from namespaces import within
 
 
@@ -31,6 +33,24 @@ def test_an_interface_s_addresses_are_the_node_s_and_a_pod_s_link_has_none_of_th
     node.netlink.run([r.add_address(gateway, packed("fe80::1"), 64)])
     facts = read_facts(node.netlink, "n1")
     assert [(a.interface, str(a.address)) for a in facts.addresses] == [("lo", "198.51.100.7/32")]
+
+
+def test_addresses_of_privacy_extensions_are_told_from_those_that_stay() -> None:
+    def look() -> list[tuple[int, bool]]:
+        Path("/proc/sys/net/ipv6/conf/default/use_tempaddr").write_text("2\n")
+        for command in (
+            "link add up0 type bridge",
+            "link set up0 up",
+            "address add 2001:db8::1:2:3:4/64 dev up0 mngtmpaddr valid_lft 9000 preferred_lft 9000 nodad",
+            "address add 198.51.100.7/24 dev up0",
+            "address add 198.51.100.8/24 dev up0",  # secondary: the same bit, and it stays
+        ):
+            subprocess.run(["ip", *command.split()], check=True)
+        with Netlink() as netlink:
+            addresses = read_facts(netlink, "n1").addresses
+        return sorted((a.address.version, a.temporary) for a in addresses if not a.address.ip.is_link_local)
+
+    assert within(None, look) == [(4, False), (4, False), (6, False), (6, True)]
 
 
 def test_a_pod_s_link_that_comes_while_the_node_is_looked_at_is_not_taken_for_the_node_s(

@@ -158,6 +158,15 @@ def test_an_address_that_nobody_tells_is_asked_for_by_its_field(tmp_path: Path) 
     assert "NodeConfig node1: spec.bgp.peers[tor1].localAddress" in refused.stderr
 
 
+def test_where_there_is_no_peer_its_field_is_named(tmp_path: Path) -> None:
+    alone = {**NODE, "spec": {"cidr6": ["2001:db8:1::/64"]}}
+    refused = router_config("frr", "--manifests", written(tmp_path, alone))
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        "flockctl: spec.bgp.peers: none in the NodeConfig of node1: there is no router to be told anything\n"
+    )
+
+
 @pytest.mark.parametrize(("arguments", "code"), [(["node7"], 1), (["--router", "2001:db8::9"], 2)])
 def test_a_node_or_router_that_no_nodeconfig_knows_is_named(tmp_path: Path, arguments: list[str], code: int) -> None:
     refused = router_config("bird", *arguments, "--manifests", written(tmp_path, NODE))

@@ -105,14 +105,14 @@ class Status:
         }
 
     def config(self) -> dict[str, Any]:
-        """The configuration in force and who said what, and the node's own addresses: its routers have to know one."""
+        """The configuration in force, who said what, and the node's own addresses that stay: its routers know one."""
         configured = self._parts.configured
         return {
             "node": configured.node,
             "problem": configured.problem,
             "spec": configured.layers.raw["spec"] if configured.layers else None,
             "origins": configured.layers.origins if configured.layers else {},
-            "addresses": [str(each.address) for each in self._parts.preparing.facts.addresses],
+            "addresses": [str(a.address) for a in self._parts.preparing.facts.addresses if not a.temporary],
         }
 
     # --- pods ---

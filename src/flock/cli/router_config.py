@@ -77,9 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     configs, addresses = _found(arguments)
     speakers = routers(configs, nodes=addresses, together=arguments.router)
     if not speakers:
-        raise FieldError(
-            "NODE", f"no BGP peer in the NodeConfigs of {', '.join(c.name for c in configs) or 'any node'}"
-        )
+        whose = ", ".join(c.name for c in configs) or "any node"
+        raise FieldError("spec.bgp.peers", f"none in the NodeConfig of {whose}: there is no router to be told anything")
     texts = [RENDERED[arguments.daemon](speaker) for speaker in speakers]
     if arguments.output == "json":
         print_json([{"router": s.name, "asn": s.asn, "config": text} for s, text in zip(speakers, texts, strict=True)])

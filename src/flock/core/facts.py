@@ -15,6 +15,7 @@ class HostAddress(msgspec.Struct, frozen=True):
 
     interface: str
     address: Interface
+    temporary: bool = False  # of privacy extensions: another one takes its place in a day
 
 
 Silent = tuple[str, Address]  # an interface, and an address that nobody answers for there

@@ -93,9 +93,9 @@ def _local(peer: Peer, facts: NodeFacts) -> str:
 
 
 def beside(address: Address, facts: NodeFacts) -> HostAddress | None:
-    """The node's address in the subnet of `address`: the narrowest subnet, then the lowest address."""
+    """The node's address in the subnet of `address`: one that stays, the narrowest subnet, then the lowest address."""
     sharing = (own for own in facts.addresses if address in own.address.network and own.address.ip != address)
-    return min(sharing, key=lambda own: (-own.address.network.prefixlen, own.address.ip), default=None)
+    return min(sharing, key=lambda own: (own.temporary, -own.address.network.prefixlen, own.address.ip), default=None)
 
 
 def _graceful_restart(peer: Peer, bgp: BGP) -> Lines:
@@ -130,7 +130,7 @@ def _limit(peer: Peer) -> Lines:
 
 def _next_hop_address(peer: Peer, facts: NodeFacts) -> Lines:
     """On a link-local session BIRD names no global next hop by itself, and some routers refuse routes without one."""
-    there = [own.address for own in facts.addresses if own.interface == peer.zone]
+    there = [own.address for own in facts.addresses if own.interface == peer.zone and not own.temporary]
     usable = [a.ip for a in there if a.version == 6 and a.network.prefixlen < 128 and reserved(a.ip) is None]
     return [f"next hop address {min(usable)};"] if usable else []
 

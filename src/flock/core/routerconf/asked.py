@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address
 
 from flock.core.birdconf.document import derived_router_id
+from flock.core.birdconf.sessions import beside
 from flock.core.errors import FieldError
-from flock.core.facts import Interface
+from flock.core.facts import HostAddress, Interface, NodeFacts
 from flock.core.nodeconfig import NodeConfig, Peer
 from flock.core.routerconf.speaker import Accepted, Neighbour, Speaker, distinct, shortened
 
@@ -106,7 +107,9 @@ def _of_node(config: NodeConfig, peer: Peer, addresses: Sequence[Interface]) -> 
             f"NodeConfig {config.name}: spec.bgp.peers[{peer.name}].localAddress",
             "is not said, and no Node object tells the node's address: the router has to know it",
         )
-    return str(max(usable, key=lambda own: peer.address in own.network).ip)
+    facts = NodeFacts(config.name, tuple(HostAddress("", own) for own in usable))
+    near = beside(peer.address, facts)  # as the node's own BIRD is told: another one would be a stranger to the router
+    return str(near.address.ip if near else usable[0].ip)
 
 
 def _bare(peer: Peer) -> str:

@@ -9,6 +9,8 @@ from flock.core.routerconf.speaker import MULTIPATH, Neighbour, OspfLink, Speake
 
 DAEMONS = ("zebra", "bfdd", "bgpd", "ospfd", "ospf6d")
 LEAST_MULTIPLIER = 2  # that bfdd knows
+# For all neighbours: a router of the lab has no others.
+_FOR_ALL = (" no bgp ebgp-requires-policy", " no bgp default ipv4-unicast", " no bgp network import-check")
 
 
 def render(speaker: Speaker) -> dict[str, str]:
@@ -28,11 +30,12 @@ def render(speaker: Speaker) -> dict[str, str]:
 
 def integrated(speaker: Speaker) -> str:
     """What a router is given through `vtysh`.  It may be in use: its name and its number stay, which FRR makes of an
-    IPv4 address where nobody says another."""
+    IPv4 address where nobody says another, and so does what it asks of its other neighbours."""
     _tell_apart(speaker.neighbours)
     number = f"`bgp router-id {speaker.router_id}` below `router bgp {speaker.asn}`"
     head = f"! {speaker.name}: written by flockctl\n! A router without an IPv4 address also needs {number}\n"
-    return f"{head}frr defaults datacenter\n{_bfd(_profiles(speaker))}{_bgp(speaker, numbered=False)}"
+    profiles = _profiles(speaker)
+    return head + (_bfd(profiles) if profiles else "") + _bgp(speaker, ours=False)
 
 
 def _tell_apart(neighbours: Iterable[Neighbour]) -> None:
@@ -63,17 +66,16 @@ def _bfd(profiles: dict[str, BFD]) -> str:
     return "\n".join([*lines, "!", ""])
 
 
-def _bgp(speaker: Speaker, *, numbered: bool = True) -> str:
+def _bgp(speaker: Speaker, *, ours: bool = True) -> str:
+    """One that is not ours keeps what holds for all its neighbours, save what nodes with one address need."""
+    neighbours = speaker.neighbours
     lines = [
-        *(line for n in speaker.neighbours for line in _prefix_lists(n)),
+        *(line for n in neighbours for line in _prefix_lists(n, otherwise="" if ours else "any")),
         f"router bgp {speaker.asn}",
-        *([f" bgp router-id {speaker.router_id}"] if numbered else []),
-        " no bgp ebgp-requires-policy",
-        " no bgp default ipv4-unicast",
-        " no bgp network import-check",
+        *([f" bgp router-id {speaker.router_id}", *_FOR_ALL] if ours else []),
         " bgp bestpath as-path multipath-relax",
-        *(line for n in speaker.neighbours for line in _neighbour(n)),
-        *(line for family in ("ipv6", "ipv4") for line in _address_family(speaker, family)),
+        *(line for n in neighbours for line in _neighbour(n)),
+        *(line for family in ("ipv6", "ipv4") for line in _address_family(speaker, family, ours=ours)),
         "!",
     ]
     return "\n".join(lines) + "\n"
@@ -101,8 +103,9 @@ def _neighbour(n: Neighbour) -> Iterable[str]:
         yield f" neighbor {name} bfd profile {n.session}"
 
 
-def _prefix_lists(n: Neighbour) -> Iterable[str]:
-    """What is taken from it and what it is sent; a list that nothing stands in would take everything."""
+def _prefix_lists(n: Neighbour, *, otherwise: str) -> Iterable[str]:
+    """What is taken from it and what it is sent; a list that nothing stands in would take everything.  What is sent one
+    who takes all has to be said, too (`otherwise`), where FRR keeps to itself what nobody has decided about."""
     for family, word in (("ipv6", "ipv6"), ("ipv4", "ip")):
         if family not in n.families:
             continue
@@ -114,11 +117,11 @@ def _prefix_lists(n: Neighbour) -> Iterable[str]:
             for number, pattern in enumerate(patterns, start=1):
                 yield f"{word} prefix-list {n.session}-in seq {5 * number} permit {pattern}"
             yield f"{word} prefix-list {n.session}-in seq {5 * len(patterns) + 5} deny any"
-        if n.only_default:
-            yield f"{word} prefix-list {n.session}-out seq 5 permit {way_out}"
+        if sent := way_out if n.only_default else otherwise:
+            yield f"{word} prefix-list {n.session}-out seq 5 permit {sent}"
 
 
-def _address_family(speaker: Speaker, family: Family) -> Iterable[str]:
+def _address_family(speaker: Speaker, family: Family, *, ours: bool) -> Iterable[str]:
     yield f" address-family {family} unicast"
     if speaker.connected:
         yield "  redistribute connected"
@@ -134,8 +137,10 @@ def _address_family(speaker: Speaker, family: Family) -> Iterable[str]:
                 yield f"  neighbor {name} default-originate"
             if n.accepted:
                 yield f"  neighbor {name} prefix-list {n.session}-in in"
-            if n.only_default:
+            if n.only_default or not ours:
                 yield f"  neighbor {name} prefix-list {n.session}-out out"
+        elif family == "ipv4" and not ours:  # which FRR gives to everybody
+            yield f"  no neighbor {n.address} activate"
     yield " exit-address-family"
 
 

@@ -104,7 +104,9 @@ def read_facts(netlink: Netlink, node: str) -> NodeFacts:
         name = names.get(a.index)  # None: its link came between the dumps, and whose it is the next look tells
         if name is None or not a.address or is_host_interface(name) or (a.scope == RT_SCOPE_HOST and name == "lo"):
             continue
-        found.append(HostAddress(name, ipaddress.ip_interface((a.address, a.length))))
+        own = ipaddress.ip_interface((a.address, a.length))
+        # Of IPv4 the same bit means another address of its network.
+        found.append(HostAddress(name, own, temporary=own.version == 6 and bool(a.flags & w.IFA_F_TEMPORARY)))
     return NodeFacts(node=node, addresses=tuple(sorted(found, key=lambda h: (h.interface, str(h.address)))))
 
 
