@@ -1,6 +1,7 @@
 """`flockctl view` at work: a source fills the picture, the server shows it, until Ctrl-C."""
 
 import asyncio
+import ctypes
 import signal
 from collections.abc import Callable
 
@@ -9,9 +10,13 @@ from flock.view.picture import Picture
 from flock.view.server import Server
 from flock.view.source import Source
 
+LARGE = 32 << 10  # bytes: a status, and nothing that is kept for long
+_M_MMAP_THRESHOLD = -3  # the C library's name for it
+
 
 async def show(source: Source, *, port: int = 0, ready: Callable[[str], None]) -> None:
     """Until SIGINT or SIGTERM.  `ready` is told the address.  When this returns, what the source started has ended."""
+    _keep_large_apart()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -31,6 +36,14 @@ async def show(source: Source, *, port: int = 0, ready: Callable[[str], None]) -
             await end(gathering, stopping)
         finally:
             await server.close()
+
+
+def _keep_large_apart() -> None:
+    """Statuses come and go, happenings stay.  Out of one heap, each that stays keeps a hole open where a status was and
+    the next does not fit: it grew by two MiB a minute.  So what is large is the kernel's, and given back at once."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # the C library's own may be another
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, LARGE)
 
 
 async def _gather(source: Source, picture: Picture) -> None:
