@@ -1,6 +1,7 @@
 """What somebody does wrong with a lab is said at once, with the exit code of its kind, and touches no other lab."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from flock.cli.main import main
 from flock.core.errors import FieldError
 from flock.core.nodeconfig import values
 from flock.lab.fabric import Lab
+from harness import eventually
 
 FLOCKCTL = [sys.executable, "-c", "from flock.cli.begin import main; main()", "lab"]
 
@@ -84,6 +86,31 @@ def test_an_interrupted_ask_tells_what_it_heard_and_shows_no_traceback(make_lab:
             break
     assert "me" in out and "lost" in out
     assert err == "" and asking.returncode == 0
+
+
+SLOW_TO_ASK = """
+import os, pathlib, sys, time
+if "flock.lab.traffic" in sys.orig_argv:
+    pathlib.Path(__file__).with_name("loading").write_text(f"in group {os.getpgrp()}")
+    time.sleep(60)
+"""
+
+
+def test_an_ask_that_is_interrupted_before_it_asked_shows_no_traceback_either(
+    make_lab: MakeLab, tmp_path: Path
+) -> None:
+    lab = make_lab(nodes=1, routers=1, plain=True, settled=False)
+    (tmp_path / "sitecustomize.py").write_text(SLOW_TO_ASK)
+    command = [*FLOCKCTL, "ask", "--name", lab.name, "client", "127.0.0.1"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    pipe = subprocess.PIPE
+    asking = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, process_group=0, env=environment)
+    loading = tmp_path / "loading"
+    eventually(lambda: loading.exists() and loading.read_text(), what="it is about to ask")
+    assert loading.read_text() != f"in group {asking.pid}", "who is told before it can listen says so with a traceback"
+    os.killpg(asking.pid, signal.SIGINT)
+    out, err = asking.communicate(timeout=60)
+    assert (err, asking.returncode) == ("", 1) and out.startswith("lost")
 
 
 SLOWLY = """

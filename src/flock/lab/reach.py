@@ -33,7 +33,9 @@ def ask(
     """Questions from an element or pod to an address or the first address of a name, as they are answered."""
     options = ["--every", str(every), "--for", str(duration), "--flows", str(flows)]
     command = [sys.executable, "-m", "flock.lab.traffic", "ask", addresses(lab, target)[0], *options]
-    with subprocess.Popen(lab.host(source).inside(command), stdout=subprocess.PIPE, text=True) as asker:
+    inside = lab.host(source).inside(command)
+    # The terminal's Ctrl-C is ours alone: it may come while the other is still being loaded.
+    with subprocess.Popen(inside, stdout=subprocess.PIPE, text=True, process_group=0) as asker:
         assert asker.stdout is not None
         try:
             yield from read(asker.stdout)
