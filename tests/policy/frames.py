@@ -4,7 +4,8 @@ import socket
 import struct
 from ipaddress import ip_address
 
-from playground import HOST_MAC, Place, Playground, mac
+from arriving import Place
+from playground import HOST_MAC, Playground, mac
 
 ARP, IPV4, IPV6 = 0x0806, 0x0800, 0x86DD
 ICMP, TCP, UDP, ICMPV6, OSPF = 1, 6, 17, 58, 89

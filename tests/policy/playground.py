@@ -6,14 +6,14 @@ Pods are wired as our ADD wires them: permanent neighbours on both ends, so that
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 import socket
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import TypeVar
+
+from arriving import PATIENCE, Judge, Place, Socket, connected, received
 
 from flock.core.naming import link_local
 from flock.core.policy.compiled import Address, Change, Compiled, CompiledPolicy, GroupId, Rule, Subject, Verdicts
@@ -21,16 +21,14 @@ from flock.core.policy.elements import TABLES
 from flock.core.policy.numbers import Numbers
 from flock.core.policy.render import Ruleset
 from flock.core.policy.rendered import Transaction
-from flock.edge.kernel import netns
 from flock.edge.nft import batch
 from flock.edge.nft.apply import Nft
 from flock.edge.nft.socket import NftSocket
 from harness import run
 
 T = TypeVar("T")
+S = TypeVar("S", bound=socket.socket)
 _numbers = itertools.count()
-PATIENCE = 10  # seconds for what has to come
-WAIT = 0.2  # seconds after which a packet on this machine counts as not delivered
 OUTSIDE6, OUTSIDE4 = "2001:db8:ff::9", "198.51.100.9"
 HOST_MAC = "02:66:6c:6f:63:6b"
 FAMILIES = ("6", "4")
@@ -53,35 +51,6 @@ def mac(number: int) -> str:
     return f"0a:00:00:00:00:{number:02x}"
 
 
-class Place:
-    """A namespace that this process opens sockets in."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        run("ip", "netns", "add", name)
-        self._netns = netns.open_netns(f"/run/netns/{name}")
-        self._home = netns.own_netns()
-
-    def close(self) -> None:
-        self._netns.close()
-        self._home.close()
-        run("ip", "netns", "del", self.name, check=False)
-
-    @contextlib.contextmanager
-    def inside(self) -> Iterator[None]:
-        with netns.inside(self._netns, home=self._home):
-            yield
-
-    def socket(self, family: str, kind: int = socket.SOCK_DGRAM, protocol: int = 0) -> socket.socket:
-        with self.inside():
-            made = socket.socket(socket.AF_INET6 if family == "6" else socket.AF_INET, kind, protocol)
-        made.settimeout(WAIT)
-        return made
-
-    def execute(self, *command: object, check: bool = True, **how: str) -> str:
-        return run("nsenter", f"--net=/run/netns/{self.name}", *command, check=check, **how).stdout
-
-
 # Groups a pod's kernel reports and routers it asks for, at its leisure: what is dropped could not be counted.
 _SILENCE = """
 add table inet silence
@@ -96,7 +65,9 @@ class Playground:
     def __init__(self, pods: int) -> None:
         prefix = f"fp{os.getpid()}x{next(_numbers)}"
         self.node = Place(f"{prefix}n")
-        self.outside = Place(f"{prefix}o")
+        self.judge = Judge(self.node)
+        self.node.judge = self.judge
+        self.outside = Place(f"{prefix}o", self.judge)
         self.pods: dict[int, Place] = {}
         self._prefix = prefix
         self._open: list[socket.socket] = []
@@ -112,6 +83,7 @@ class Playground:
     def __exit__(self, *_: object) -> None:
         for made in self._open:
             made.close()
+        self.judge.close()
         for place in (*self.pods.values(), self.outside, self.node):
             place.close()
 
@@ -144,7 +116,7 @@ class Playground:
 
     def add_pod(self, number: int, *, owns: int | None = None) -> None:
         """`owns`: it has the addresses of that number instead, and takes over the routes to them."""
-        place = self.pods[number] = Place(f"{self._prefix}p{number}")
+        place = self.pods[number] = Place(f"{self._prefix}p{number}", self.judge)
         place.execute("nft", _SILENCE)
         name, owned = interface(number), owns or number
         _ip(
@@ -224,12 +196,12 @@ class Playground:
             return address(who, family)
         return OUTSIDE6 if family == "6" else OUTSIDE4
 
-    def keep(self, made: socket.socket) -> socket.socket:
+    def keep(self, made: S) -> S:
         """Closed at the end."""
         self._open.append(made)
         return made
 
-    def udp(self, who: int, family: str, port: int = 0) -> socket.socket:
+    def udp(self, who: int, family: str, port: int = 0) -> Socket:
         made = self.keep(self.place(who).socket(family))
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(("::" if family == "6" else "0.0.0.0", port))
@@ -249,11 +221,7 @@ class Playground:
             server.bind(("::" if family == "6" else "0.0.0.0", port))
             server.listen()
             with self.place(source).socket(family, socket.SOCK_STREAM) as client:
-                try:
-                    client.connect((self.at(to, family), port))
-                except TimeoutError:
-                    return False
-                return True
+                return connected(client, (self.at(to, family), port))
 
     def pings(self, source: int, where: str) -> bool:
         return self._answered(source, where, within=PATIENCE)
@@ -263,16 +231,6 @@ class Playground:
 
     def _answered(self, source: int, where: str, *, within: float) -> bool:
         return "1 received" in self.place(source).execute("ping", "-c1", f"-W{within}", "-n", where, check=False)
-
-
-def received(server: socket.socket, expected: bytes = b"x") -> bool:
-    """Within the time a packet may take."""
-    deadline = time.monotonic() + WAIT
-    while time.monotonic() < deadline:
-        with contextlib.suppress(TimeoutError):
-            if server.recv(1000) == expected:
-                return True
-    return False
 
 
 def _ip(name: str, script: list[str]) -> None:

@@ -2,7 +2,8 @@
 
 import socket
 
-from playground import WAIT, Playground, received
+from arriving import PATIENCE, WAIT, Socket, connected, received
+from playground import Playground
 
 
 class Spoken:
@@ -17,6 +18,8 @@ class Spoken:
         self._sent += 1
         text = mark + b"%06d" % self._sent
         self.server.send(text)
+        if isinstance(self.client, Socket):
+            return received(self.client, text, ends=True)
         self.client.settimeout(WAIT)
         try:
             return self.client.recv(1000).endswith(text)
@@ -32,8 +35,9 @@ class Stream(Spoken):
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("", port))
             listener.listen()
-            self.client = ground.keep(ground.place(client).socket(family, socket.SOCK_STREAM))
-            self.client.connect((ground.at(server, family), port))
+            made = self.client = ground.keep(ground.place(client).socket(family, socket.SOCK_STREAM))
+            assert connected(made, (ground.at(server, family), port))
+            listener.settimeout(PATIENCE)
             self.server = ground.keep(listener.accept()[0])
 
 
@@ -43,7 +47,7 @@ class Datagrams:
     def __init__(self, ground: Playground, *, client: int, server: int, family: str, port: int = 53) -> None:
         self.client, self.server = ground.udp(client, family), ground.udp(server, family, port)
         self.client.sendto(b"?", (ground.at(server, family), port))
-        self.server.settimeout(2)
+        self.server.settimeout(PATIENCE)
         _, self._asker = self.server.recvfrom(10)
 
     def flows(self) -> bool:

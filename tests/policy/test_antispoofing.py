@@ -6,8 +6,9 @@ from ipaddress import ip_address
 
 import msgspec
 import pytest
+from arriving import received
 from frames import ARP, IPV6, link_local, mac_bytes, neighbour_message, send_frame, source_mac_option
-from playground import FAMILIES, Playground, addresses, compiled, interface, mac, received, subject
+from playground import FAMILIES, Playground, addresses, compiled, interface, mac, subject
 
 from flock.core.policy.render import Ruleset
 from flock.edge.nft import observe

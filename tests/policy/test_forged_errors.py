@@ -6,22 +6,27 @@ import struct
 import time
 
 import pytest
+from arriving import Socket, received
 from frames import ICMP, ICMPV6, UDP, checksum, icmpv6, packet, send_frame, udp, unreachable
-from playground import FAMILIES, WAIT, Playground, compiled, received, subject
+from playground import FAMILIES, Playground, compiled, subject
 
 from flock.edge.nft import observe
 
 PORT = 4100
 
 
-def refused(client: socket.socket) -> bool:
-    """Was it told so, within the time a packet may take?"""
-    deadline = time.monotonic() + WAIT
-    while time.monotonic() < deadline:
-        if client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED:
-            return True
-        time.sleep(0.01)
-    return False
+def refused(client: Socket) -> bool:
+    """Was it told so?"""
+
+    def told(seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED:
+                return True
+            time.sleep(0.005)
+        return False
+
+    return client.judge.arrives(told)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,7 +5,8 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from playground import FAMILIES, Playground, compiled, received, subject
+from arriving import Socket, is_idle, received
+from playground import FAMILIES, Playground, compiled, subject
 
 from flock.core.policy.render import Ruleset
 
@@ -34,7 +35,7 @@ def taken(ground: Playground, request: pytest.FixtureRequest) -> Iterator[Playgr
     yield ground
 
 
-def at_node(ground: Playground, family: str, port: int, kind: int = socket.SOCK_DGRAM) -> socket.socket:
+def at_node(ground: Playground, family: str, port: int, kind: int = socket.SOCK_DGRAM) -> Socket:
     """Who listens there."""
     server = ground.keep(ground.node.socket(family, kind))
     server.bind(("::" if family == "6" else "0.0.0.0", port))
@@ -49,7 +50,7 @@ def test_what_a_router_sends_to_the_nodes_bfd_gets_there(taken: Playground, fami
         pod, node = taken.udp(1, family, port), at_node(taken, family, port)
         taken.udp(0, family).sendto(b"x", (NODE[family], port))
         assert received(node), f"port {port}"
-        assert not received(pod), f"port {port}"
+        assert is_idle(pod), f"port {port}"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -67,7 +68,7 @@ def test_what_the_node_has_for_a_router_gets_there(taken: Playground, family: st
         with taken.node.socket(family) as node:
             node.sendto(b"x", (taken.at(0, family), port))
             assert received(router), f"port {port}"
-        assert not received(pod), f"port {port}"
+        assert is_idle(pod), f"port {port}"
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(taken.place(who).socket(family, socket.SOCK_STREAM)) for who in (0, 1)]
         for server in servers:
@@ -82,7 +83,7 @@ def test_what_the_node_has_for_a_router_gets_there(taken: Playground, family: st
 def test_other_ports_are_whose_they_were_made(taken: Playground, family: str) -> None:
     pod, node = taken.udp(1, family, 8080), at_node(taken, family, 8080)
     taken.udp(0, family).sendto(b"x", (NODE[family], 8080))
-    assert received(pod) and not received(node)
+    assert received(pod) and is_idle(node)
     with taken.node.socket(family) as client:
         client.sendto(b"x", (taken.at(0, family), 8080))
     assert received(pod)

@@ -1,10 +1,9 @@
 """A pod that opened more connections than it may opens no further ones, and keeps those it has."""
 
-import socket
-
 import pytest
+from arriving import received
 from frames import UDP, packet, send_frame, udp, unreachable
-from playground import FAMILIES, Playground, compiled, interface, received, subject
+from playground import FAMILIES, Playground, compiled, interface, subject
 
 from flock.core.policy.compiled import Change
 from flock.core.policy.render import Ruleset
@@ -42,10 +41,7 @@ def test_an_overfull_pod_opens_no_further_connections_and_is_reached(ground: Pla
 def test_the_node_reaches_an_overfull_pod_which_opens_nothing_to_the_node(ground: Playground, family: str) -> None:
     ground.load(STATE)
     limit(ground, 1)
-    with ground.node.inside():
-        kind = socket.AF_INET6 if family == "6" else socket.AF_INET
-        node = ground.keep(socket.socket(kind, socket.SOCK_DGRAM))
-    node.settimeout(0.2)
+    node = ground.keep(ground.node.socket(family))
     node.bind(("::" if family == "6" else "0.0.0.0", 80))
     pod = ground.udp(1, family, 80)
     pod.sendto(b"x", (NODE[family], 80))

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from arriving import received
 from frames import FRAGMENT, IPV4, IPV6, UDP, ipv4, ipv6, mac_bytes
 from playground import FAMILIES, HOST_MAC, Playground, compiled, interface, mac, subject
 
@@ -76,10 +77,7 @@ def arrived(ground: Playground, source: int, to: int, family: str, *, size: int,
         found = 0
         for _ in range(count):
             client.sendto(bytes(size), (ground.at(to, family), 80))
-            try:
-                found += len(server.recv(65_535)) == size
-            except TimeoutError:
-                continue
+            found += received(server, bytes(size))
     return found
 
 

@@ -2,57 +2,22 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from keeping import with_rules_in_force
 from playground import Playground, present
 
 from flock.agent import policies
-from flock.agent.attached import Attached
-from flock.agent.happened import Happened
 from flock.agent.policies import Policies
 from flock.core.errors import KernelRefused
-from flock.core.facts import NodeFacts
 from flock.core.happenings import RulesMadeAnew
 from flock.core.policy.rendered import Transaction
-from flock.edge.cache import Cache
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
-from flock.edge.store import Store
 
-Scenario = Callable[[Policies, Nft], Awaitable[None]]
 STEPS = 500
-
-
-def with_rules_in_force(ground: Playground, directory: Path, scenario: Scenario) -> None:
-    """The agent's part that keeps rules in force, in the node's namespace, of a cluster without objects."""
-    believed: Any = SimpleNamespace(config=None, facts=NodeFacts(node="n1"))
-
-    async def whole() -> None:
-        nobody = Attached(Store(directory, node="n1", cooldown=0, half_done=directory / "pending"))
-        kept = Policies(
-            cache=Cache(node="n1"),
-            requires_pods=False,
-            attached=nobody,
-            configured=believed,
-            preparing=believed,
-            happened=Happened(),
-            state_dir=directory,
-            strict=False,
-            antispoofing=True,
-        )
-        await kept.begin()
-        running = asyncio.create_task(kept.run())
-        try:
-            await scenario(kept, cast(Nft, kept._nft))
-        finally:
-            running.cancel()
-
-    with ground.node.inside():
-        asyncio.run(whole())
 
 
 def made_anew(kept: Policies) -> int:

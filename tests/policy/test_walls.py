@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from arriving import PATIENCE, connected, received
 from frames import (
     DESTINATION_OPTIONS,
     FRAGMENT,
@@ -27,7 +28,7 @@ from frames import (
     send_frame,
     udp,
 )
-from playground import FAMILIES, OUTSIDE4, OUTSIDE6, PATIENCE, Playground, compiled, interface, received, subject
+from playground import FAMILIES, OUTSIDE4, OUTSIDE6, Playground, compiled, interface, subject
 
 from flock.core.policy.render import Ruleset
 from flock.edge.nft import observe
@@ -96,9 +97,7 @@ def test_other_errors_of_a_pod_pass(walled: Playground) -> None:
 
 def test_the_nodes_loopback_is_out_of_a_pods_reach(walled: Playground) -> None:
     """As the plugin `portmap` leaves the link of a pod with a host port."""
-    with walled.node.inside():
-        server = walled.keep(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-    server.settimeout(0.2)
+    server = walled.keep(walled.node.socket("4"))
     server.bind(("0.0.0.0", 9465))
     own = walled.at(1, "4")
     for source, to in ((own, LOCAL), (own, "127.1.2.3"), ("127.0.0.1", NODE["4"]), ("127.0.0.9", "127.0.0.1")):
@@ -141,9 +140,7 @@ def test_mapped_addresses_are_no_sources(walled: Playground, source: str) -> Non
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("port", [3784, 3785, 4784])
 def test_bfd_of_the_node_does_not_hear_pods(walled: Playground, family: str, port: int) -> None:
-    with walled.node.inside():
-        node = walled.keep(socket.socket(socket.AF_INET6 if family == "6" else socket.AF_INET, socket.SOCK_DGRAM))
-    node.settimeout(0.2)
+    node = walled.keep(walled.node.socket(family))
     node.bind(("::" if family == "6" else "0.0.0.0", port))
     own, to = walled.at(1, family), NODE[family]
     segment = udp(own, to, port)
@@ -172,8 +169,7 @@ def test_bgp_of_the_node_does_not_answer_pods(walled: Playground, family: str) -
         node.listen()
         for who in (1, 0):
             with walled.place(who).socket(family, socket.SOCK_STREAM) as client:
-                failed = client.connect_ex((NODE[family], port))
-            assert (failed == 0) is (answers or who == 0), f"{who} at port {port}"
+                assert connected(client, (NODE[family], port)) is (answers or who == 0), f"{who} at port {port}"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
