@@ -137,8 +137,9 @@ def test_it_cannot_be_removed_while_containers_run_and_nothing_is_stopped(host: 
     done = host.try_to("dpkg", verb, "flock")
     assert done.returncode != 0
     assert (
-        "flock: containers of flock still run: default/default-p1. End them (podman rm -f NAME; ctr task kill -s 9 NAME"
-        "), then remove flock again. Nothing was changed.\n"
+        "flock: containers of flock still run: default/default-p1. End them (podman stop NAME; what a unit runs, by "
+        "systemctl stop; else ctr task kill -s 9 NAME, where default/default-web is web), then remove flock again. "
+        "Nothing was changed.\n"
     ) in done.stderr
     assert (host.files(), host.running()) == (before, SERVICES)
     assert host.run("dpkg-query", "-W", "-f", "${db:Status-Abbrev}", "flock").strip() in ("ii", "hi", "ri", "pi")

@@ -45,3 +45,12 @@ def test_a_broken_layer_fails_lint(tree: Path) -> None:
         (tree / built).parent.mkdir(exist_ok=True)
         (tree / built).touch()
     assert make(tree, "lint").returncode
+
+
+def test_where_there_is_no_dpkg_it_is_said_what_has_to_be_there_and_the_build_goes_on(tmp_path: Path) -> None:
+    """Other distributions have the same under other names."""
+    (tmp_path / "bash").symlink_to("/bin/bash")
+    run = [tmp_path / "bash", ROOT / "scripts/packages", "nftables", "bird2"]
+    done = subprocess.run(run, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "no Debian: nothing is installed; needed are, as Debian calls them: nftables bird2\n"
