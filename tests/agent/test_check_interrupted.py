@@ -55,6 +55,13 @@ main(["check", "cluster"])
 """
 
 
+def listen() -> None:
+    """To all signals, whoever started the tests; with nohup, perhaps."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def checking(
     directory: Path, *, never: str, before: Callable[[], object] | None = None
@@ -65,7 +72,7 @@ def checking(
     program.chmod(0o755)
     environment = os.environ | {"PATH": f"{directory}:{os.environ['PATH']}", "NEVER": never}
     command = [sys.executable, "-c", BEGIN]
-    pipe = subprocess.PIPE
+    pipe, before = subprocess.PIPE, before or listen
     with subprocess.Popen(
         command, env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=before, start_new_session=True
     ) as process:
