@@ -96,6 +96,13 @@ class Reference(Contender):
         return Command(self.node, [REFERENCE_DIR / "ptp"], env, {**self._config, "prevResult": added.result})
 
 
+def reference_conflist(ours: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, IPv4 only, in the place of our plugin in our list; what is chained after it stays."""
+    ipam = {"type": "host-local", "ranges": [[{"subnet": POOL4}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    first = {"type": "ptp", "mtu": 1500, "ipam": ipam}
+    return {"cniVersion": ours["cniVersion"], "name": "reference", "plugins": [first, *ours["plugins"][1:]]}
+
+
 class Flock(Contender):
     """The CNI executable and an agent in manifest mode, with a manifest for every pod."""
 

@@ -18,6 +18,7 @@ from burst import Burst
 from dropping import Dropping
 from fabric import FabricChanges
 from hostile import Hostile
+from kubelet import Kubelet
 from large_cluster import LargeCluster
 from launching import BenchError, Launcher
 from lives import Lives
@@ -40,6 +41,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     Hostile(),
     Dropping(),
     Lives(),
+    Kubelet(),
     LargeCluster(),
     Viewers(),
     View(),

@@ -122,7 +122,7 @@ class World:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with _undisturbed():
+        with undisturbed():
             self.clear()
             shutil.rmtree(self.durable, ignore_errors=True)
             shutil.rmtree(self.scratch, ignore_errors=True)
@@ -144,13 +144,14 @@ def _exit_on(number: int, frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """An impatient second Ctrl-C must not stop the cleaning half-way."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def undisturbed() -> Iterator[None]:
+    """An impatient second Ctrl-C must not stop the cleaning half-way, nor a second SIGTERM."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _ip(lines: Sequence[str], *, force: bool = False) -> None:

@@ -8,7 +8,7 @@ Everything of it is in namespaces and one directory, and gone at the end.  Nodes
 them a network, which is up to the caller (`deployment`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -35,11 +35,19 @@ ROLLOUT_PATIENCE = 180.0  # one pod after the other
 class Cluster:
     """Use as a context manager; entered, the control plane serves and the kubelets have registered.
 
-    `images` are archives that all nodes know from the start."""
+    `images` are archives that all nodes know from the start; `kubelet` has more settings for all kubelets."""
 
-    def __init__(self, *, nodes: int = 2, routers: int = 2, images: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        nodes: int = 2,
+        routers: int = 2,
+        images: Sequence[Path] = (),
+        kubelet: Mapping[str, Any] | None = None,
+    ) -> None:
         self._size = nodes, routers
         self._images = images
+        self._kubelet = kubelet or {}
         self._stack = ExitStack()
 
     def __enter__(self) -> "Cluster":
@@ -73,6 +81,7 @@ class Cluster:
             directory=directory,
             netns=self.network.netns(name),
             addresses=sorted(addresses, key=lambda a: ":" in a),  # the API server's family first
+            kubelet=self._kubelet,
         )
 
     def _start_runtime(self, node: Node) -> None:

@@ -10,7 +10,7 @@ tested.
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any
@@ -81,8 +81,12 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
 class Node:
     """Use as a context manager.  Nothing runs until `start_containerd` and `start_kubelet`."""
 
-    def __init__(self, name: str, *, directory: Path, netns: Path, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, *, directory: Path, netns: Path, addresses: Sequence[str], kubelet: Mapping[str, Any]
+    ) -> None:
+        """`kubelet` has settings beyond those that every one needs here."""
         self.name = name
+        self._kubelet = kubelet
         self.addresses = tuple(addresses)
         self.directory = directory
         self.cgroup = f"{directory.parent.name}-{name}"
@@ -170,6 +174,7 @@ class Node:
             "imageGCHighThresholdPercent": 100,
             "readOnlyPort": 0,
             "nodeStatusUpdateFrequency": "2s",
+            **self._kubelet,
         }
 
     # --- kube-proxy, where a test wants one -----------------------------------------------------------------

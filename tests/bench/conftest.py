@@ -1,0 +1,6 @@
+"""The benchmarks' own modules, found after everything else."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "bench"))
