@@ -4,12 +4,14 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from flock.agent.healing import SPACING
 from harness import Node, eventually, run
 from namespaces import within
 
@@ -89,6 +91,28 @@ def test_a_socket_that_cannot_be_opened_is_tried_until_it_can_be_and_the_pages_s
     eventually(fresh.is_ready, what="everything comes up once the cause is gone")
     assert not list(fresh.run_dir.glob(".flock.sock*"))
     fresh.pod("a")
+
+
+def passes(node: Node) -> int:
+    lines = fetch(node, "/metrics")[1].splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("flock_heal_passes_total "))
+
+
+def test_nobody_looks_at_everything_because_a_pod_came_or_went(fresh: Node) -> None:
+    """Beside a thousand pods a look takes a quarter of a second, and whoever changes links waits for it."""
+    fresh.hurry = {"flock.agent.healing.PERIOD": 600.0}
+    fresh.start("--http", WHERE)
+    first = fresh.pod("first")
+    time.sleep(2 * SPACING)
+    before = passes(fresh)
+    for name in ("a", "b", "c"):
+        fresh.pod(name)
+        time.sleep(1.5 * SPACING)
+    fresh.cni("DEL", "b")
+    time.sleep(1.5 * SPACING)
+    assert passes(fresh) == before
+    fresh.ip("link", "set", first["interfaces"][0]["name"], "down")
+    eventually(lambda: passes(fresh) > before, what="a look for what is lost")
 
 
 def test_metrics_count_verbs_and_pools_and_do_not_grow_with_pods(served: Node) -> None:

@@ -72,6 +72,16 @@ def test_what_somebody_took_away_while_the_agent_was_down_comes_back_at_start(no
     assert all(map(node.ping, addresses_of(result)))
 
 
+def test_a_link_of_an_earlier_life_that_goes_down_comes_back(node: Node) -> None:
+    """The first word that this agent hears of it."""
+    result = node.pod("a")
+    node.stop()
+    node.start()
+    settle(node)
+    node.ip("link", "set", host(result), "down")
+    eventually(lambda: all(map(node.ping, addresses_of(result))), what="the pod is back")
+
+
 def test_forwarding_switched_off_while_the_agent_was_down_is_on_again(node: Node) -> None:
     node.pod("a")
     other = node.pod("b")

@@ -58,7 +58,8 @@ class Healer(Reconciler):
         self._aggregates = aggregates
         self._preparing = preparing
         self._grace = grace
-        self._pod_links: set[int] = set()  # every link of ours that was ever reported, by index
+        # Every link of ours that was ever reported, by index, and whether it has been up.
+        self._pod_links: dict[int, bool] = {}
         self._orphans_seen: Counter[str] = Counter()
         self._dead_since: dict[str, float] = {}
         self._refusals: list[str] = []  # of the pass under way
@@ -94,6 +95,7 @@ class Healer(Reconciler):
         """What the kernel has, as others go by it: links, and aggregates.  KernelRefused."""
         observed = await self._kernel.observe()
         self._attached.note_links({link.index: name for name, link in observed.links.items()})
+        self._pod_links |= {link.index: True for link in observed.links.values() if link.up}
         self._aggregates.take_stock(observed, self._attached.entries)
         return observed
 
@@ -216,13 +218,11 @@ class Healer(Reconciler):
 
     def _on_event(self, event: Event) -> None:
         if event.kind == w.RTM_NEWLINK and event.index not in self._pod_links and is_host_interface(event.name):
-            self._pod_links.add(event.index)
+            self._pod_links[event.index] = False
             if self._attached.owner_of(event.name) is None:
                 self.trigger()  # nobody's ADD made it
         if self._attached.interface_at(event.index) is not None:
-            link = event.link
-            as_it_should_be = link is not None and link.up and link.mac == HOST_MAC
-            if not as_it_should_be and event.kind != w.RTM_NEWADDR:
+            if self._is_loss(event):
                 self.trigger()
         elif event.index in self._pod_links:
             pass  # an ADD or a DEL at work
@@ -231,5 +231,16 @@ class Healer(Reconciler):
         elif event.kind in (w.RTM_NEWLINK, w.RTM_NEWADDR, w.RTM_DELADDR):
             self._preparing.trigger()  # the node's own addresses, networks or uplinks
         if event.kind == w.RTM_DELLINK:
-            self._pod_links.discard(event.index)
+            self._pod_links.pop(event.index, None)
             self._attached.drop_link(event.index)
+
+    def _is_loss(self, event: Event) -> bool:
+        """Of a link on record.  What is told of one that has not been up is from its ADD, which is over by now: events
+        are read a moment later than they come."""
+        if event.kind != w.RTM_NEWLINK:
+            return event.kind != w.RTM_NEWADDR
+        link = event.link
+        if link is not None and link.up and link.mac == HOST_MAC:
+            self._pod_links[event.index] = True
+            return False
+        return self._pod_links.get(event.index, True)
