@@ -66,6 +66,7 @@ class Cluster:
         before = self.index.spent
         self.costs = self.intake.take_changes()
         self.index.commit()
+        self.intake.charge(self.costs, 0.0)
         return self.index.spent - before
 
     def take_quietly(self) -> bool:
@@ -154,6 +155,21 @@ def test_a_namespace_that_used_its_share_waits_and_others_do_not(tmp_path: Path)
         assert (cluster.labels("evil", "1"), cluster.labels("shop", "1")) == ("b", "a")
         assert cluster.intake.lags("evil"), "so that its own pods wait for it"
         assert cluster.intake.lags("shop") is None
+
+    in_cluster(tmp_path, story)
+
+
+def test_nobody_pays_for_what_was_taken_in_for_a_transaction_that_failed(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.intake.reach_out()
+        cluster.label("evil", "1", "a")
+        assert not cluster.take_quietly()
+        cluster.intake._lasted = 60.0  # as if that had taken so long
+        assert set(cluster.intake.take_changes()) == {"evil"}  # whose transaction the kernel then refuses
+        cluster.label("shop", "1", "a")
+        cluster.intake.charge(cluster.intake.take_changes(), 0.001)
+        assert cluster.intake._pacing.wait("evil")
+        assert not cluster.intake._pacing.wait("shop")
 
     in_cluster(tmp_path, story)
 

@@ -23,6 +23,7 @@ from fabric_parts import (
 from flock.lab.fabric import Lab
 from flock.lab.nodes import AGENT
 from flock.lab.router_bird import ROLE as BIRD
+from harness import eventually
 
 EXECUTABLE = Path(__file__).parents[2] / "build/flock"
 FOREIGN = ("2001:db8:f0::/64", "203.0.113.0/24")
@@ -80,7 +81,7 @@ def assert_nothing_is_left(lab: Lab) -> None:
 
 
 def test_a_node_without_pods_is_as_it_was_and_its_routers_know_at_once(node: Lab, tmp_path: Path) -> None:
-    assert set(received(node, "n1")) > AGGREGATES["n1"]
+    eventually(lambda: set(received(node, "n1")) > AGGREGATES["n1"], what="the pod's own addresses are announced, too")
     node.pods.delete("any")
     stop_agent(node, "n1", signal.SIGTERM)
     done = uninstall(node, tmp_path)

@@ -12,14 +12,16 @@ from keeping import with_rules_in_force
 from playground import Playground, address, interface, mac
 
 from flock.agent.intake import READ
-from flock.agent.policies import Policies
+from flock.agent.policies import NEVER, Policies
+from flock.core.decoding import decode_pod
+from flock.core.happenings import PolicyRefused, RulesMadeAnew
 from flock.core.kinds import NAMESPACES, PODS, POLICIES
 from flock.core.model import Allocation, Metadata, Namespace, Pod
 from flock.edge.cache import Cache
 from flock.edge.nft.apply import Nft
 from flock.edge.nft.batch import NEWGEN, plain_header
 from flock.edge.nft.socket import NftSocket
-from living import KEY, live
+from living import KEY, RUNNING, live, told
 
 GETGEN = NEWGEN + 1
 FRIENDLY: dict[str, Any] = {  # lets the pod whose life it is in to another
@@ -32,6 +34,10 @@ FRIENDLY: dict[str, Any] = {  # lets the pod whose life it is in to another
 SELECTING: dict[str, Any] = {  # that pod itself
     "metadata": {"namespace": KEY[0], "name": "selecting"},
     "spec": {"podSelector": {"matchLabels": {"app": "dns"}}, "policyTypes": ["Ingress"]},
+}
+WRONG: dict[str, Any] = {  # about that pod, and refused
+    "metadata": {"namespace": KEY[0], "name": "wrong"},
+    "spec": {"podSelector": {"matchLabels": {"app": "dns"}}, "ingress": [{"ports": [{"port": -1}]}]},
 }
 WEB = Pod(metadata=Metadata(namespace=KEY[0], name="web", uid="u2", labels={"app": "web"}))
 WAITS = 1000  # looks, a hundredth of a second apart, at what is to come to rest
@@ -123,6 +129,47 @@ def test_who_is_selected_makes_and_leaves_its_chains(ground: Playground, tmp_pat
 def test_a_peer_that_is_over_leaves_its_groups_then(ground: Playground, tmp_path: Path) -> None:
     """Its object says that the address is its own until it is."""
     assert life(ground, tmp_path, FRIENDLY) == {"ADD": (0, 1, 1), "DEL": (0, 1, 1), "over": (1, 1, 1)}
+
+
+def test_a_peer_that_comes_when_rules_are_to_be_compared_is_nobodys_tampering(
+    ground: Playground, tmp_path: Path
+) -> None:
+    """It is taken in before the transaction that puts it into force, and comparing in between made all rules anew."""
+
+    async def scenario(kept: Policies, _: Nft) -> None:
+        cache.subscribe(kept.consider, of=READ)
+        cache.put(POLICIES, (KEY[0], "friendly"), FRIENDLY)
+        cache.put(NAMESPACES, ("", KEY[0]), Namespace(metadata=Metadata(name=KEY[0])))
+        cache.put(PODS, (KEY[0], "web"), WEB)
+        await kept.admit(attached(8, "web"), pod=None)
+        await at_rest(kept)
+        kept._looked = NEVER  # it is time to
+        cache.put(PODS, KEY, decode_pod(told(RUNNING, "True", False)))
+        await at_rest(kept)
+        assert kept._looked != NEVER, "it was compared"
+        await kept.settled(repaired=True)
+        assert not kept._happened.count(RulesMadeAnew)
+
+    cache = Cache(node="n1")
+    with_rules_in_force(ground, tmp_path, scenario, cache=cache)
+
+
+def test_who_wrote_a_refused_policy_is_told_when_the_first_pod_it_is_about_comes(
+    ground: Playground, tmp_path: Path
+) -> None:
+    async def scenario(kept: Policies, _: Nft) -> None:
+        cache.subscribe(kept.consider, of=READ)
+        cache.put(POLICIES, (KEY[0], "wrong"), WRONG)
+        cache.put(NAMESPACES, ("", KEY[0]), Namespace(metadata=Metadata(name=KEY[0])))
+        cache.put(PODS, KEY, decode_pod(told(RUNNING, "False", False)))
+        await at_rest(kept)
+        assert not kept._happened.count(PolicyRefused), "nobody here has to do with it"
+        await kept.admit(attached(7, KEY[1]), pod=None)
+        await at_rest(kept)
+        assert kept._happened.count(PolicyRefused) == 1
+
+    cache = Cache(node="n1")
+    with_rules_in_force(ground, tmp_path, scenario, cache=cache)
 
 
 def test_a_mistake_of_ours_in_taking_in_is_met_by_a_run_and_stops_nobody_else(

@@ -225,7 +225,7 @@ class Healer(Reconciler):
             if self._is_loss(event):
                 self.trigger()
         elif event.index in self._pod_links:
-            pass  # an ADD or a DEL at work
+            self._is_loss(event)  # not of what is on record: an ADD or a DEL at work, but whether it was up counts
         elif event.protocol in OUR_PROTOCOLS:
             self.trigger()
         elif event.kind in (w.RTM_NEWLINK, w.RTM_NEWADDR, w.RTM_DELADDR):

@@ -75,7 +75,7 @@ class Intake:
         self._proposed_reach: frozenset[Reach] = frozenset()
         self._reach: frozenset[Reach] | None = None  # for which peers elsewhere were asked
         self._grown = False  # more of them have been listed since, and are being taken in
-        self._owed: dict[str, int] = {}  # what was taken in for the next transaction cost, by namespace
+        self._owed: dict[str, int] = {}  # what was taken in and is not charged for yet cost, by namespace
         self._lasted = 0.0  # and how many seconds
 
     def take_everything(self) -> None:
@@ -91,11 +91,12 @@ class Intake:
         self._gather()
         turn = [namespace for namespace in self._later if not self._pacing.wait(namespace)]
         self._taken |= frozenset(turn)
-        costs, self._owed = Counter(self._owed), {}
+        costs = Counter(self._owed)
         for namespace in turn:
             costs[namespace] += self._take_some(namespace)
         self._recount()
-        return {namespace: cost for namespace, cost in costs.items() if cost}
+        self._owed = {namespace: cost for namespace, cost in costs.items() if cost}
+        return self._owed
 
     def take_quietly(self) -> bool:
         """Take in pods that changed.  True if nobody's rules go by that, and nothing else changed: most often it is so,
@@ -106,7 +107,7 @@ class Intake:
         costs = self.take_changes()
         seconds = time.monotonic() - started
         if self._later or not self._index.is_settled or self._index.reach is not self._reach:
-            self._owed, self._lasted = costs, self._lasted + seconds
+            self._lasted += seconds
             return False
         self.charge(costs, seconds)
         self._taken = frozenset()
@@ -162,7 +163,7 @@ class Intake:
     def charge(self, costs: Mapping[str, int], seconds: float) -> None:
         """For what was taken in, and for the transaction, if it needed one."""
         self._pacing.charge(costs, seconds + self._lasted)
-        self._lasted = 0.0
+        self._owed, self._lasted = {}, 0.0
 
     def lags(self, namespace: str) -> float | None:
         """Seconds until it is the turn of changes of the namespace that were not taken in yet; None: there are none.

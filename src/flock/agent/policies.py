@@ -93,7 +93,7 @@ class Policies(Reconciler):
         self._audited = HeardDrops(happened, attached.pod_at, group=AUDIT_GROUP)
         self._numbers = Numbers()
         self._settling = Settling(self.trigger)
-        self._looked = time.monotonic()  # when everything in force was last compared
+        self._looked = time.monotonic()  # when everything in force was last compared; NEVER: with the next transaction
         self._overfull: frozenset[str] = frozenset()  # pods, by interface, that open no further connections
         self._limited = self._overfull  # as rendered
 
@@ -112,6 +112,8 @@ class Policies(Reconciler):
                 f"the pod's rules cannot be put into force: {error.msg}",
                 details="a pod without its rules would be open; the runtime tries again",
             ) from None
+        if self.index.problems:  # it may be the first pod that a refused policy is about
+            self.trigger()
 
     async def release(self, allocation: Allocation) -> None:
         """The link is gone.  Leftover rules harm nobody and go with the next transaction if this one fails."""
@@ -193,11 +195,7 @@ class Policies(Reconciler):
         self._drops.start()
         self._audited.start()
         if time.monotonic() - self._looked > LOOK_EVERY:
-            self._looked = time.monotonic()
-            try:
-                await self._compare()
-            except FlockError:  # nothing is out of force for that; the next run looks again
-                self._looked = NEVER
+            self._looked = NEVER
         await self._in_force()
         if time.monotonic() - self._counted_at >= COUNT_EVERY:
             await self.count()
@@ -272,6 +270,8 @@ class Policies(Reconciler):
             await self._put(self._rules.limit(self._limited))
         if ready := self._settling.ready(self._numbers.unsettled):
             await self._put(self._rules.settle(ready))
+        if self._looked == NEVER and self.index.is_settled and not self._behind:
+            await self._compare()
 
     async def _put(self, transaction: Transaction) -> None:
         assert self._nft is not None
@@ -305,19 +305,24 @@ class Policies(Reconciler):
         return self.counted
 
     async def _compare(self) -> None:
+        """At the end of a transaction, nothing having been taken in since: what differs then is not of our doing."""
         assert self._rules is not None and self._nft is not None
-        if self._behind:
-            return
+        self._looked = time.monotonic()
         expected = self._rules.expected(self.index.compiled)
-        if await self._nft.ask(observe.observe) != expected:
-            self._tampered()
+        try:
+            if await self._nft.ask(observe.observe) != expected:
+                self._tampered()
+        except FlockError:  # nothing is out of force for that; the next transaction looks again
+            self._looked = NEVER
 
     async def settled(self, *, repaired: bool = False) -> Ruleset:
         """What is to be in the kernel, once it is there; what somebody else changed is, only if `repaired` asks."""
-        if repaired and self._rules is not None:
-            await self._compare()
-        if repaired or not self.disturbed:
-            await self._in_force()
+        self._looked = NEVER if repaired else self._looked
+        for _ in range(TURNS):
+            if repaired or not self.disturbed:
+                await self._in_force()
+            if not (repaired and (self._looked == NEVER or self._behind)):
+                break
         assert self._rules is not None
         return self._rules
 
