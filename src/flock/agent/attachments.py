@@ -234,11 +234,11 @@ class Attachments:
         try:
             await self._policies.admit(pending, pod=pod)
             faults.reach(Point.ADD_RULES)
+            announced = self._aggregates.uncovered(pending)
         except BaseException:
             if begun is not None:
                 await self._kernel.give_up(begun)
             raise
-        announced = self._aggregates.uncovered(pending)
         return await self._kernel.attach(pending, announced=announced, claimed=claimed, begun=begun)
 
     async def _undo(self, allocation: Allocation) -> None:

@@ -87,10 +87,11 @@ class Journal:
 
     def close(self) -> None:
         with self.kept:
-            if self.exists:
-                os.close(self._fd)
-                os.close(self._unflushed)
-                self._fd = self._unflushed = -1
+            ends, self._fd, self._unflushed = (self._fd, self._unflushed), -1, -1
+            for fd in ends:
+                with contextlib.suppress(OSError):  # which it is closed after, too
+                    if fd >= 0:
+                        os.close(fd)
 
     def remove(self) -> None:
         """Nothing in it is needed any more."""

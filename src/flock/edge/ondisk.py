@@ -44,6 +44,7 @@ class OnDisk:
         self._journal = Journal(directory)
         self._alone = threading.Lock()  # for whoever writes the file, or decides whether there is a journal
         self._taken = 0  # the last number that a file has or will have: what it has is finished by another round
+        self._finished: dict[str, Allocation] = {}  # noted as finished, until the record says so
         self._behind = False  # the file could not be written when it was due
         self._closed = False
         self.path = directory.path / FILE
@@ -81,31 +82,49 @@ class OnDisk:
         except OSError as error:
             in_doubt = in_doubt or isinstance(error, InDoubt)
             with contextlib.suppress(OSError):
-                self._write(record.whole(), number)
+                self._write(self.snapshot(record, number=number), number)
                 in_doubt = False
             raise (InDoubt if in_doubt else OSError)(error.errno, error.strerror) from None
 
     def snapshot(self, record: Record, *, number: int, changes: Sequence[Change] = ()) -> Whole:
-        """For a file that says `number`, with `changes` over the record."""
+        """For a file that says `number`, with `changes` over the record.  Waits for whoever notes something, and so for
+        the disk."""
         with self._journal.kept:
-            self._taken = max(self._taken, number)
-            return (record.changed_by(changes) if changes else record).whole()
+            return self._snapshot(record, number, changes)
 
-    def finish(self, place: Place, allocation: Allocation, *, record: Record) -> bool:
-        """Note that a change which was written ahead is finished, and let `record` say so.  That outlives the agent
-        and not the machine.  False: it has to be written as another change."""
+    def snapshot_now(self, record: Record, *, number: int) -> Whole | None:
+        """The same, for whoever must not wait.  None: somebody, in the thread that commits, is noting something."""
+        if not self._journal.kept.acquire(blocking=False):
+            return None
+        try:
+            return self._snapshot(record, number)
+        finally:
+            self._journal.kept.release()
+
+    def _snapshot(self, record: Record, number: int, changes: Sequence[Change] = ()) -> Whole:
+        self._taken = max(self._taken, number)
+        over = [*(Change(*finished) for finished in list(self._finished.items())), *changes]
+        return (record.changed_by(over) if over else record).whole()
+
+    def finish(self, place: Place, allocation: Allocation) -> bool:
+        """Note that a change which was written ahead is finished, in the thread that wrote it.  That outlives the agent
+        and not the machine.  The record is to say so, and then `noted` told.  False: it has to be another change."""
         with self._journal.kept:
             if place.number <= self._taken or not self._journal.finish(place.at):
                 return False
-            record.apply([Change(allocation.container_id, allocation)])
+            self._finished[allocation.container_id] = allocation
             return True
+
+    def noted(self, container_id: str) -> None:
+        self._finished.pop(container_id, None)
 
     def fold(self, whole: Whole, *, number: int) -> None:
         """Bring the file up to `number`, and let there be a journal.  Until it has succeeded after an OSError, rounds
         are written whole or fail: the file is not left behind for longer than it takes to notice."""
         self._write(whole, number)
         with self._alone:
-            if self._through and not self._journal.exists and not self._closed:
+            needed = self._journal.last > self._through  # records of one that failed, until the file has them
+            if self._through and not needed and not self._journal.exists and not self._closed:
                 try:
                     self._journal.make()
                 except OSError as error:

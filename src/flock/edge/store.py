@@ -52,6 +52,7 @@ class Store:
         self._doubtful: dict[str, int] = {}  # whose change failed, in which round, and may be on disk all the same
         self._changes = Rounds(self._flush)
         self._ahead: dict[str, _Ahead] = {}
+        self._joined: dict[str, asyncio.Future[None]] = {}  # the change that is on its way, by container
         self._worker = Worker("store")
         self._listeners: list[Callable[[], None]] = []
         self.flushes = 0
@@ -102,6 +103,8 @@ class Store:
         `put` or `forget` ends it.  StoreFailure if it cannot be noted, and then nothing was changed.
         """
         self._half_done.set(pending)
+        if (earlier := self._ahead.get(pending.container_id)) is not None and earlier.written.done():
+            del self._ahead[pending.container_id]  # of work that failed, and could not be undone
         self._marked[pending.container_id] = pending
         self._show(pending.container_id)
 
@@ -120,8 +123,11 @@ class Store:
     async def put(self, allocation: Allocation) -> None:
         """Durable when this returns; StoreFailure if it could not be, and then nothing was changed."""
         ahead = await self._caught_up(allocation.container_id)
-        if ahead is None or not self._finish(ahead, allocation):
-            await self._join(allocation)
+        if ahead is None or not await self._finish(ahead, allocation):
+            joined = self._join(allocation)
+            await asyncio.wait([joined])  # who gives up waiting does not end it, and `forget` waits for it then
+            del self._joined[allocation.container_id]
+            joined.result()
         self._unmark(allocation.container_id)
 
     def put_ahead(self, allocation: Allocation) -> None:
@@ -129,7 +135,6 @@ class Store:
         wait for it whatever became of whoever began it.  `put` tells if it failed."""
         with contextlib.suppress(StoreFailure):  # it will say so again
             written = self._join(allocation, unfinished=True)
-            written.add_done_callback(unheard)
             self._ahead[allocation.container_id] = _Ahead(allocation, written)
 
     def _join(self, allocation: Allocation, *, unfinished: bool = False) -> "asyncio.Future[None]":
@@ -137,24 +142,33 @@ class Store:
             msgspec.json.encode(allocation)  # here, so that what cannot be written fails its own caller alone
         except UnicodeEncodeError as error:
             raise StoreFailure(f"container {allocation.container_id!a} cannot be recorded: {error}") from None
-        return self._changes.join(Change(allocation.container_id, allocation, unfinished=unfinished))
+        joined = self._changes.join(Change(allocation.container_id, allocation, unfinished=unfinished))
+        joined.add_done_callback(unheard)
+        self._joined[allocation.container_id] = joined
+        return joined
 
     async def _caught_up(self, container_id: str) -> _Ahead | None:
-        """What was written ahead for it, once that is done."""
-        ahead = self._ahead.get(container_id)
-        if ahead is None:
-            return None
-        if not ahead.written.done():
-            await asyncio.wait([ahead.written])
-        return self._ahead.pop(container_id)
+        """What was written ahead for it, once that, and whatever else is on its way for it, is done."""
+        if (joined := self._joined.get(container_id)) is not None:
+            await asyncio.wait([joined])
+            self._joined.pop(container_id, None)
+        return self._ahead.pop(container_id, None)
 
-    def _finish(self, ahead: _Ahead, allocation: Allocation) -> bool:
+    async def _finish(self, ahead: _Ahead, allocation: Allocation) -> bool:
+        """Not here: a disk that stands still must hold up nobody else."""
         ahead.written.result()
         if ahead.place is None or ahead.allocation != allocation:
             return False
-        finished = self._disk.finish(ahead.place, allocation, record=self._record)
-        self._show(allocation.container_id)
-        return finished
+        finished = self._worker.run(self._disk.finish, ahead.place, allocation)
+        finished.add_done_callback(lambda done: self._note_finished(allocation, done))
+        await asyncio.wait([finished])
+        return finished.result()
+
+    def _note_finished(self, allocation: Allocation, done: "asyncio.Future[bool]") -> None:
+        if not done.cancelled() and done.exception() is None and done.result():
+            self._record.apply([Change(allocation.container_id, allocation)])
+            self._disk.noted(allocation.container_id)
+            self._show(allocation.container_id)
 
     async def forget(self, container_id: str, *, released: Iterable[Released]) -> None:
         """Drop the entry; `released` addresses cool down from now on, across restarts."""
@@ -165,9 +179,9 @@ class Store:
 
     async def fold(self) -> None:
         """Bring the file up to all that was answered until now; StoreFailure if it cannot be.  Slows nobody down."""
-        number = self._number
+        while (whole := self._disk.snapshot_now(self._record, number=(number := self._number))) is None:
+            await self._worker.run(_nothing)  # behind whoever is at it
         try:
-            whole = self._disk.snapshot(self._record, number=number)
             await asyncio.to_thread(self._disk.fold, whole, number=number)
         except OSError as error:
             raise self._failed(error) from None
@@ -194,6 +208,7 @@ class Store:
             self._doubtful.clear()
             self._record.apply(changes)
             for n, change in enumerate(changes):
+                self._disk.noted(change.container_id)  # whatever it was, it is older
                 self._show(change.container_id)
                 if change.unfinished and place is not None:
                     self._ahead[change.container_id].place = Place(place.number, place.at + n)
@@ -210,6 +225,10 @@ class Store:
         reason = error.strerror if isinstance(error, OSError) else None
         self.last_error = f"cannot write {self._disk.path}: {reason or error!r}"
         return StoreFailure(self.last_error, details="the previous state file is intact")
+
+
+def _nothing() -> None:
+    pass
 
 
 def _judged(change: Change) -> Change:
