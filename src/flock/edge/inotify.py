@@ -6,6 +6,7 @@ system call that caused it returns, so a change finished before the call is alwa
 
 import asyncio
 import ctypes
+import errno
 import fcntl
 import os
 import struct
@@ -35,6 +36,10 @@ class Event(NamedTuple):
     watch: int
     mask: int
     name: str
+
+
+# What the kernel means where it has run out of something else than it says.
+LIMITS = {errno.EMFILE: "fs.inotify.max_user_instances", errno.ENOSPC: "fs.inotify.max_user_watches"}
 
 
 class Inotify:
@@ -74,7 +79,8 @@ class Inotify:
     def _checked(result: int) -> int:
         if result < 0:
             number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+            limit = LIMITS.get(number)
+            raise OSError(number, f"{os.strerror(number)} (or sysctl {limit})" if limit else os.strerror(number))
         return result
 
 
