@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import eventually
+from listening import listen
 
 # A cluster of two nodes, as far as a check asks.  What contains $NEVER is not answered, by a child that has the pipes.
 KUBECTL = r"""#!{python} -IS
@@ -53,13 +54,6 @@ module.Kubectl.run.__kwdefaults__["patience"] = 1000.0
 from flock.cli.main import main
 main(["check", "cluster"])
 """
-
-
-def listen() -> None:
-    """To all signals, whoever started the tests; with nohup, perhaps."""
-    for number in (signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

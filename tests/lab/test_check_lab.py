@@ -19,6 +19,7 @@ from flock.lab.errors import LabError
 from flock.lab.fabric import Lab
 from flock.lab.hosts import wait_until
 from flock.lab.nodes import AGENT
+from listening import listen
 
 FLOCKCTL = str(Path(sys.executable).with_name("flockctl"))
 SETTLE = 15.0
@@ -163,7 +164,9 @@ def test_rules_that_go_while_pods_are_there_let_a_denied_packet_through(lab: Lab
 def test_an_interrupted_check_leaves_nothing_and_a_killed_one_is_cleaned_up_by_the_next(
     lab: Lab, by: signal.Signals
 ) -> None:
-    with subprocess.Popen([FLOCKCTL, "check", "lab", lab.name], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [FLOCKCTL, "check", "lab", lab.name], stdout=subprocess.DEVNULL, preexec_fn=listen
+    ) as process:
         assert wait_until(lambda: len([p for p in lab.pods if p.result]) >= 3, timeout=SETTLE)
         process.send_signal(by)
         assert process.wait(timeout=60) == (1 if by != signal.SIGKILL else -signal.SIGKILL)
