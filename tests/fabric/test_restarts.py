@@ -133,6 +133,7 @@ def test_a_killed_agent_changes_nothing_at_all(forwarding: Lab, serve: Serve) ->
         serve(lab, name)
     becomes(lambda: set(received(lab, "n1")), EVERYTHING)
     becomes(lambda: senders(lab, V6, "r2"), {"n1"})
+    becomes(lambda: {len(hops) for hops in kernel_routes(lab, "n1").values()}, {2})  # both pods
 
     def picture() -> tuple[object, ...]:
         routes = kernel_routes(lab, "n1"), nexthops(lab, "n1"), received(lab, "n1")
