@@ -17,7 +17,7 @@ E2E_CACHE := $(or $(FLOCK_E2E_CACHE),$(HOME)/.cache/flock-e2e)
 help:
 	@echo "make demo      a BGP fabric with pods and anycast on this machine, end to end; VIEW=1: with its page"
 	@echo "make check     lint, types and the tests of what is pure: under a minute"
-	@echo "make test      all checks, and every promise tried: five to six minutes on two cores"
+	@echo "make test      all checks, and every promise tried: some five minutes on two cores"
 	@echo "make test-all  the same, every promise at every step"
 	@echo "make e2e       a real Kubernetes cluster on this machine, flock deployed on it, and everything that may go wrong"
 	@echo "make bench     benchmarks: prints a table, writes bench/results.json"

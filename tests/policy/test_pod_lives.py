@@ -100,14 +100,19 @@ async def lived(kept: Policies, nft: Nft, cache: Cache) -> dict[str, tuple[int, 
     return found
 
 
+def follow(kept: Policies, cache: Cache, *policies: dict[str, Any]) -> None:
+    """Whatever is put into the cache from now on, as in an agent; with these to begin with."""
+    cache.subscribe(kept.consider, of=READ)
+    for policy in policies:
+        cache.put(POLICIES, (KEY[0], policy["metadata"]["name"]), policy)
+    cache.put(NAMESPACES, ("", KEY[0]), Namespace(metadata=Metadata(name=KEY[0])))
+
+
 def life(ground: Playground, directory: Path, *policies: dict[str, Any]) -> dict[str, tuple[int, int, int]]:
     found: dict[str, tuple[int, int, int]] = {}
 
     async def scenario(kept: Policies, nft: Nft) -> None:
-        cache.subscribe(kept.consider, of=READ)
-        for policy in policies:
-            cache.put(POLICIES, (KEY[0], policy["metadata"]["name"]), policy)
-        cache.put(NAMESPACES, ("", KEY[0]), Namespace(metadata=Metadata(name=KEY[0])))
+        follow(kept, cache, *policies)
         cache.put(PODS, (KEY[0], "web"), WEB)
         await kept.admit(attached(8, "web"), pod=None)
         found.update(await lived(kept, nft, cache))
@@ -137,9 +142,7 @@ def test_a_peer_that_comes_when_rules_are_to_be_compared_is_nobodys_tampering(
     """It is taken in before the transaction that puts it into force, and comparing in between made all rules anew."""
 
     async def scenario(kept: Policies, _: Nft) -> None:
-        cache.subscribe(kept.consider, of=READ)
-        cache.put(POLICIES, (KEY[0], "friendly"), FRIENDLY)
-        cache.put(NAMESPACES, ("", KEY[0]), Namespace(metadata=Metadata(name=KEY[0])))
+        follow(kept, cache, FRIENDLY)
         cache.put(PODS, (KEY[0], "web"), WEB)
         await kept.admit(attached(8, "web"), pod=None)
         await at_rest(kept)
@@ -158,9 +161,7 @@ def test_who_wrote_a_refused_policy_is_told_when_the_first_pod_it_is_about_comes
     ground: Playground, tmp_path: Path
 ) -> None:
     async def scenario(kept: Policies, _: Nft) -> None:
-        cache.subscribe(kept.consider, of=READ)
-        cache.put(POLICIES, (KEY[0], "wrong"), WRONG)
-        cache.put(NAMESPACES, ("", KEY[0]), Namespace(metadata=Metadata(name=KEY[0])))
+        follow(kept, cache, WRONG)
         cache.put(PODS, KEY, decode_pod(told(RUNNING, "False", False)))
         await at_rest(kept)
         assert not kept._happened.count(PolicyRefused), "nobody here has to do with it"

@@ -221,11 +221,17 @@ class Healer(Reconciler):
             self._pod_links[event.index] = False
             if self._attached.owner_of(event.name) is None:
                 self.trigger()  # nobody's ADD made it
+        sound = event.index in self._pod_links and _is_sound(event)
+        # What is told of a link that has not been up is from its ADD, though that may be over: events are read a moment
+        # later than they come.
+        making = event.kind == w.RTM_NEWLINK and not self._pod_links.get(event.index, True)
+        if sound:
+            self._pod_links[event.index] = True
         if self._attached.interface_at(event.index) is not None:
-            if self._is_loss(event):
+            if not (sound or making or event.kind == w.RTM_NEWADDR):
                 self.trigger()
         elif event.index in self._pod_links:
-            self._is_loss(event)  # not of what is on record: an ADD or a DEL at work, but whether it was up counts
+            pass  # an ADD or a DEL at work
         elif event.protocol in OUR_PROTOCOLS:
             self.trigger()
         elif event.kind in (w.RTM_NEWLINK, w.RTM_NEWADDR, w.RTM_DELADDR):
@@ -234,13 +240,8 @@ class Healer(Reconciler):
             self._pod_links.pop(event.index, None)
             self._attached.drop_link(event.index)
 
-    def _is_loss(self, event: Event) -> bool:
-        """Of a link on record.  What is told of one that has not been up is from its ADD, which is over by now: events
-        are read a moment later than they come."""
-        if event.kind != w.RTM_NEWLINK:
-            return event.kind != w.RTM_NEWADDR
-        link = event.link
-        if link is not None and link.up and link.mac == HOST_MAC:
-            self._pod_links[event.index] = True
-            return False
-        return self._pod_links.get(event.index, True)
+
+def _is_sound(event: Event) -> bool:
+    """Does it tell of a link that is as it should be?"""
+    link = event.link
+    return link is not None and link.up and link.mac == HOST_MAC
