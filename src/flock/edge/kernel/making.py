@@ -6,14 +6,16 @@ Which namespace the pod's is is told as soon as that is known, for whoever write
 """
 
 import asyncio
+import contextlib
 import functools
 from pathlib import Path
 from typing import NamedTuple
 
+from flock.core.errors import FlockError
 from flock.core.model import Allocation
 from flock.core.whose import Identity
 from flock.edge.kernel.podlink import Announced, Attached, Bare, Claimed, Identified, PodLinks
-from flock.edge.worker import Worker, tell, unheard
+from flock.edge.worker import Worker, settled, tell, unheard
 
 # That wait to be brought up.  Each has a descriptor open; in a burst of more, the rest is made when it has its rules.
 BEGUN = 64
@@ -51,19 +53,23 @@ class Making:
         """Return when nobody makes it any more; what was made is for whoever deletes links."""
         self._begun -= 1
         begun.identified.cancel()
-        await asyncio.wait([begun.done])
-        if begun.done.exception() is None:
-            begun.made[0].pod.close()
+        with contextlib.suppress(FlockError, OSError):  # then there is nothing to give up
+            try:
+                await settled(begun.done)
+            finally:
+                for bare in begun.made:
+                    bare.pod.close()
 
     async def attach(
         self, allocation: Allocation, begun: Begun | None, *, announced: Announced, claimed: Claimed
     ) -> Attached:
-        """What was begun goes on in the thread that makes it, without asking here again."""
+        """What was begun goes on in the thread that makes it, without asking here again.  Who is cancelled hears so
+        when nobody makes it any more: what is undone then is not made after that."""
         if begun is None:
-            return await self.thread.run(self.links.attach, allocation, announced=announced, claimed=claimed)
+            return await settled(self.thread.run(self.links.attach, allocation, announced=announced, claimed=claimed))
         self._begun -= 1
         try:
-            link = await self.thread.run(self._go_on, allocation, begun.made, announced=announced)
+            link = await settled(self.thread.run(self._go_on, allocation, begun.made, announced=announced))
         finally:
             begun.identified.cancel()  # where nobody waits for the link any more; else it is known, or will never be
         await begun.done  # raises what went wrong
