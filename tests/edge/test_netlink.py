@@ -88,16 +88,27 @@ def test_a_link_that_is_not_there_is_none(node: Space) -> None:
     assert node.netlink.link(4711) is None
 
 
-def test_deleting_one_end_deletes_both(node: Space, pod: Space) -> None:
-    node.netlink.run([r.delete_link(veth(node, pod))])
+@pytest.mark.parametrize("by", ["name", "index"])
+def test_deleting_one_end_deletes_both(node: Space, pod: Space, by: str) -> None:
+    index = veth(node, pod)
+    node.netlink.run([r.delete_link(index if by == "index" else "flock00000001")])
     assert node.netlink.link("flock00000001") is None
     assert pod.netlink.link("eth0") is None
 
 
-def test_a_group_is_deleted_at_once_and_nothing_else(node: Space, pod: Space) -> None:
+@pytest.mark.parametrize("by", ["name", "index"])
+def test_a_group_is_deleted_at_once_and_nothing_else(node: Space, pod: Space, by: str) -> None:
+    """One of a name that is nobody's changes nothing, neither what is in the group nor what is in none."""
     indexes = [veth(node, pod, f"flock0000000{n}", f"eth{n}") for n in range(4)]
-    node.netlink.run([r.set_group(index, 1 << 30) for index in indexes[:3]])
-    node.netlink.run([r.delete_group(1 << 30)])
+    some = [f"flock0000000{n}" for n in range(3)] if by == "name" else indexes[:3]
+    gone = "flock00000009" if by == "name" else 4711
+    requests = [*(r.set_group(link, 1 << 30) for link in some), r.set_group(gone, 1 << 30)]
+    with pytest.raises(KernelRefused, match="No such device"):
+        node.netlink.run(requests)
+    assert [x["ifname"] for x in node.ip("link") if x["group"] == str(1 << 30)] == [
+        f"flock0000000{n}" for n in range(3)
+    ]
+    node.netlink.run([*requests, r.delete_group(1 << 30)], ignore=[errno.ENODEV])
     assert sorted(x["ifname"] for x in node.ip("link")) == ["flock00000003", "lo"]
 
 

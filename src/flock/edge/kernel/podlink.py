@@ -224,26 +224,35 @@ class PodLinks:
         try:
             for allocation in allocations:
                 self._clear_loopback(allocation)
-            links = [(a, link) for a in allocations if (link := self.host.link(a.host_interface)) is not None]
-            routes = [r.delete_route(route) for a, link in links for route in announced4(link.index, a)]
-            self.host.run(routes, ignore=(errno.ESRCH,))
-            self.delete_links([link.index for _, link in links])
+            self.host.run(
+                [r.delete_route(route) for a in allocations for route in self._announced4(a)], ignore=(errno.ESRCH,)
+            )
+            self.delete_links([a.host_interface for a in allocations])
         except (FlockError, OSError) as error:
             if len(allocations) == 1:
                 return {a.container_id: error for a in allocations}
             return {k: v for a in allocations for k, v in self.detach([a]).items()}  # one must not fail the others
         return {}
 
-    def delete_links(self, indexes: Collection[int]) -> None:
-        """One deletion waits some 20 ms for the kernel's grace periods; a group of any size waits as long."""
-        gone = [errno.ENODEV]
-        if len(indexes) == 1:
-            self.host.run([r.delete_link(index) for index in indexes], ignore=gone)
-        elif indexes:
+    def delete_links(self, links: Collection[str | int]) -> None:
+        """By name or index; what is gone is fine.  One deletion waits some 20 ms for the kernel's grace periods, and so
+        does a group of any size."""
+        if len(links) == 1:
+            self.host.run([r.delete_link(link) for link in links], ignore=[errno.ENODEV])
+        elif links:
             # A number nobody else has: deleting by group takes whatever is in it.
             group = random.SystemRandom().randrange(1 << 30, 1 << 31)
-            self.host.run([r.set_group(index, group) for index in indexes], ignore=gone)
-            self.host.run([r.delete_group(group)], ignore=gone)
+            requests = [*(r.set_group(link, group) for link in links), r.delete_group(group)]
+            self.host.run(requests, ignore=[errno.ENODEV])
+
+    def _announced4(self, allocation: Allocation) -> list[r.Route]:
+        """IPv4 routes that BIRD may announce for the pod's primary address: only one it named can be such.
+
+        The kernel tells nobody which IPv4 routes go with a link.  BIRD looks again when it hears that a link is down,
+        which may be before they are gone, and then announces them on until its next look."""
+        if allocation.ip4 not in allocation.addresses or (link := self.host.link(allocation.host_interface)) is None:
+            return []
+        return host_routes(link.index, allocation, frozenset({allocation.ip4}))[-1:]
 
     def _clear_loopback(self, allocation: Allocation) -> None:
         """Anycast addresses sit on the pod's `lo`, which outlives the link if the namespace does.
@@ -301,15 +310,6 @@ def host_routes(index: int, allocation: Allocation, announced: Announced) -> lis
         )
         for address in primaries(allocation)
     ]
-
-
-def announced4(index: int, allocation: Allocation) -> list[r.Route]:
-    """IPv4 routes that BIRD may announce for the pod's primary address: only one it named can be such.
-
-    The kernel tells nobody which IPv4 routes go with a link.  BIRD looks again when it hears that a link is down, which
-    may be before they are gone, and then announces them on until its next look."""
-    named = allocation.ip4 if allocation.ip4 in allocation.addresses else ""
-    return host_routes(index, allocation, frozenset({named}))[-1:] if named else []
 
 
 def host_neighbours(index: int, allocation: Allocation) -> list[r.Request]:

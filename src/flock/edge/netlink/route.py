@@ -43,6 +43,11 @@ def _link_body(index: int, *attributes: bytes, flags: int = 0, change: int = 0) 
     return _IFINFO.pack(w.AF_UNSPEC, 0, 0, index, flags, change) + b"".join(attributes)
 
 
+def _named(link: str | int) -> bytes:
+    """By its name, or by its index."""
+    return _link_body(0, w.text(w.IFLA_IFNAME, link)) if isinstance(link, str) else _link_body(link)
+
+
 # --- links --------------------------------------------------------------------------------------------------
 
 
@@ -99,12 +104,15 @@ def set_up(index: int) -> Request:
     return Request("set the link up", w.RTM_NEWLINK, 0, _link_body(index, flags=w.IFF_UP, change=w.IFF_UP))
 
 
-def set_group(index: int, group: int) -> Request:
-    return Request("set the link's group", w.RTM_NEWLINK, 0, _link_body(index, w.attr(w.IFLA_GROUP, w.u32(group))))
+def set_group(which: str | int, group: int) -> Request:
+    """Not RTM_NEWLINK, which takes a name that is nobody's, and a group, for a change of all links in that group."""
+    return Request(
+        f"set the group of link {which}", w.RTM_SETLINK, 0, _named(which) + w.attr(w.IFLA_GROUP, w.u32(group))
+    )
 
 
-def delete_link(index: int) -> Request:
-    return Request("delete the link", w.RTM_DELLINK, 0, _link_body(index))
+def delete_link(which: str | int) -> Request:
+    return Request(f"delete link {which}", w.RTM_DELLINK, 0, _named(which))
 
 
 def delete_group(group: int) -> Request:
@@ -112,9 +120,7 @@ def delete_group(group: int) -> Request:
 
 
 def get_link(which: str | int) -> Request:
-    """By its name, or by its index."""
-    body = _link_body(0, w.text(w.IFLA_IFNAME, which)) if isinstance(which, str) else _link_body(which)
-    return Request(f"look up link {which}", w.RTM_GETLINK, 0, body + _NO_STATISTICS)
+    return Request(f"look up link {which}", w.RTM_GETLINK, 0, _named(which) + _NO_STATISTICS)
 
 
 def dump_links() -> Request:
