@@ -4,6 +4,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +73,33 @@ def test_an_asker_that_stalls_has_lost_nothing_that_was_answered() -> None:
         thread.join()
         time.sleep(2 * traffic.PATIENCE)
         assert [first.answer, *(e.answer for e in asking)][:10] == ["me"] * 10
+
+
+@pytest.mark.parametrize("flows", [0, 1])
+def test_who_answers_when_a_core_is_free_has_lost_nothing(flows: int) -> None:
+    """A third of a second was seen on a machine with ten that want a core."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+
+        def answer_late() -> None:
+            question, whom = server.recvfrom(64)
+            time.sleep(0.4)
+            server.sendto(question + b" me", whom)
+
+        thread = threading.Thread(target=answer_late)
+        thread.start()
+        seen = summary(traffic.ask("127.0.0.1", server.getsockname()[1], every=1.0, duration=0.05, flows=flows))
+        thread.join()
+        assert (seen.asked, seen.lost) == (1, 0)
+
+
+def test_an_asker_whom_nobody_answers_does_not_run_out_of_descriptors() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        held = len(list(Path("/proc/self/fd").iterdir()))
+        most, seen = 0, []
+        for exchange in traffic.ask("127.0.0.1", nobody.getsockname()[1], every=0.0001, duration=0.5, flows=0):
+            most = max(most, len(list(Path("/proc/self/fd").iterdir())) - held)
+            seen.append(exchange)
+        assert not any(exchange.answer for exchange in seen)
+        assert most <= traffic.WAITING + 2

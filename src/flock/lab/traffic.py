@@ -22,7 +22,10 @@ import msgspec
 from flock.core.checkup import OPEN
 from flock.edge.probe import serve
 
-PATIENCE = 0.2  # seconds until a question counts as lost; the fabric answers in a fraction of a millisecond
+# Seconds until a question counts as lost.  The fabric answers in a fraction of a millisecond; whoever answers may have
+# to wait for a core of a busy machine.
+PATIENCE = 1.0
+WAITING = 500  # questions, each with a socket: the oldest of more counts as lost before
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -82,7 +85,9 @@ def ask(address: str, port: int, *, every: float, duration: float, flows: int) -
                 with suppress(OSError):  # unreachable: as good as lost
                     flow.sendto(str(number).encode(), (address, port))
                 number += 1
-            late: dict[int, str | None] = {n: None for n, (at, _, _) in waiting.items() if now - at > PATIENCE}
+            late: dict[int, str | None] = {
+                n: None for n, (at, _, _) in waiting.items() if now - at > PATIENCE or n < number - WAITING
+            }
             pause = 0 if late else max(0.0, start + number * every - time.monotonic())
             # What came in time is heard, however late we look for it.
             heard = late | dict(chain.from_iterable(_answers(key.fileobj) for key, _ in selector.select(pause)))
