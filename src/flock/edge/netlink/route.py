@@ -39,13 +39,10 @@ def family(address: bytes) -> int:
     return w.AF_INET6 if len(address) == 16 else w.AF_INET
 
 
-def _link_body(index: int, *attributes: bytes, flags: int = 0, change: int = 0) -> bytes:
-    return _IFINFO.pack(w.AF_UNSPEC, 0, 0, index, flags, change) + b"".join(attributes)
-
-
-def _named(link: str | int) -> bytes:
-    """By its name, or by its index."""
-    return _link_body(0, w.text(w.IFLA_IFNAME, link)) if isinstance(link, str) else _link_body(link)
+def _link_body(link: str | int, *attributes: bytes, flags: int = 0, change: int = 0) -> bytes:
+    """Of the link with this name, or index; 0: of none."""
+    index, name = (0, w.text(w.IFLA_IFNAME, link)) if isinstance(link, str) else (link, b"")
+    return _IFINFO.pack(w.AF_UNSPEC, 0, 0, index, flags, change) + name + b"".join(attributes)
 
 
 # --- links --------------------------------------------------------------------------------------------------
@@ -54,15 +51,13 @@ def _named(link: str | int) -> bytes:
 def create_veth(*, name: str, mac: bytes, mtu: int, peer_name: str, peer_mac: bytes, peer_netns_fd: int) -> Request:
     """Both ends at once, the peer already inside the other namespace: nothing is ever moved."""
     peer = _link_body(
-        0,
-        w.text(w.IFLA_IFNAME, peer_name),
+        peer_name,
         w.attr(w.IFLA_MTU, w.u32(mtu)),
         w.attr(w.IFLA_ADDRESS, peer_mac),
         w.attr(w.IFLA_NET_NS_FD, w.u32(peer_netns_fd)),
     )
     body = _link_body(
-        0,
-        w.text(w.IFLA_IFNAME, name),
+        name,
         w.attr(w.IFLA_MTU, w.u32(mtu)),
         w.attr(w.IFLA_ADDRESS, mac),
         w.nested(
@@ -106,13 +101,12 @@ def set_up(index: int) -> Request:
 
 def set_group(which: str | int, group: int) -> Request:
     """Not RTM_NEWLINK, which takes a name that is nobody's, and a group, for a change of all links in that group."""
-    return Request(
-        f"set the group of link {which}", w.RTM_SETLINK, 0, _named(which) + w.attr(w.IFLA_GROUP, w.u32(group))
-    )
+    body = _link_body(which, w.attr(w.IFLA_GROUP, w.u32(group)))
+    return Request(f"set the group of link {which}", w.RTM_SETLINK, 0, body)
 
 
 def delete_link(which: str | int) -> Request:
-    return Request(f"delete link {which}", w.RTM_DELLINK, 0, _named(which))
+    return Request(f"delete link {which}", w.RTM_DELLINK, 0, _link_body(which))
 
 
 def delete_group(group: int) -> Request:
@@ -120,11 +114,11 @@ def delete_group(group: int) -> Request:
 
 
 def get_link(which: str | int) -> Request:
-    return Request(f"look up link {which}", w.RTM_GETLINK, 0, _named(which) + _NO_STATISTICS)
+    return Request(f"look up link {which}", w.RTM_GETLINK, 0, _link_body(which, _NO_STATISTICS))
 
 
 def dump_links() -> Request:
-    return Request("list links", w.RTM_GETLINK, w.NLM_F_ROOT_MATCH, _link_body(0) + _NO_STATISTICS)
+    return Request("list links", w.RTM_GETLINK, w.NLM_F_ROOT_MATCH, _link_body(0, _NO_STATISTICS))
 
 
 @dataclass(frozen=True, slots=True)
