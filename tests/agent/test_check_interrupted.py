@@ -75,13 +75,22 @@ def checking(
             yield process
         finally:
             process.kill()
-            for pid in filter(is_alive, waiting(directory)):
+            process.wait()
+            for pid in asking(program):
                 with suppress(OSError):
                     os.killpg(pid, signal.SIGKILL)
 
 
 def waiting(directory: Path) -> list[int]:
     return [int(path.suffix[1:]) for path in directory.glob("waiting.*")]
+
+
+def asking(program: Path) -> Iterator[int]:
+    """Whoever runs it, also one that has not come so far as to wait."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str(program).encode() in (process / "cmdline").read_bytes().split(b"\0"):
+                yield int(process.name)
 
 
 def is_alive(pid: int) -> bool:
@@ -131,3 +140,4 @@ def test_a_terminal_that_is_closed_does_not_end_what_nohup_started(tmp_path: Pat
     with checking(tmp_path, never="probe ask", before=nohup) as process:
         (ignored,) = re.findall(r"SigIgn:\s+(\w+)", Path(f"/proc/{process.pid}/status").read_text())
         assert int(ignored, 16) & 1 << signal.SIGHUP - 1
+    eventually(lambda: not list(asking(tmp_path / "kubectl")), what="those that it asked are gone")
