@@ -140,7 +140,7 @@ def _sources(machine: Machine) -> None:
 
 def _test(machine: Machine) -> str:
     _sources(machine)
-    said = machine.inside("make", "-C", f"/{TREE}", "test", patience=2 * HOUR)
+    said = machine.inside("make", "--no-print-directory", "-C", f"/{TREE}", "test", patience=2 * HOUR)
     return said.strip().splitlines()[-1].strip("= ")
 
 
