@@ -12,7 +12,7 @@ from spaces import Space
 
 from flock.core.facts import Network
 from flock.core.foreign import extensions
-from flock.core.foreign.matches import Elements, Outcome, Puzzle, judged
+from flock.core.foreign.matches import Compare, Constant, Elements, Outcome, Puzzle, judged
 from flock.core.foreign.packet import Way, packet
 from flock.edge.netlink import wire as w
 from flock.edge.nft import batch as b
@@ -81,6 +81,11 @@ def test_every_form_of_a_rule_is_read_and_answered(told: Told) -> None:
         for asking in PACKETS:
             assert isinstance(judged(steps, asking, told.elements), Outcome)
     assert puzzles == [], "forms that are not understood"
+
+
+def test_a_register_with_nothing_in_it_is_read_to_an_end() -> None:
+    steps = [Constant(8, b""), Compare(8, 0, b"flock")]
+    assert isinstance(judged(steps, PACKETS[0], lambda _: None), Outcome)
 
 
 @given(data=st.data())

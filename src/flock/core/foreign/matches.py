@@ -264,7 +264,7 @@ class _Run:
         got = 0
         while got < size or not parts:
             found = self.registers.get(register + got // 4)
-            if found is None:
+            if found is None or not found.size:
                 parts.append(anything(size - got))
                 break
             parts.append(found)
