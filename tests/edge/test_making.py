@@ -103,7 +103,7 @@ async def test_who_gives_up_is_told_no_namespace_any_more(making: Making, pod: S
 
 
 @looped
-async def test_who_is_cancelled_while_the_link_is_made_hears_when_nobody_makes_it_any_more(
+async def test_who_is_cancelled_while_the_link_is_made_hears_so_when_nobody_makes_it_and_is_told_no_namespace(
     making: Making, pod: Space
 ) -> None:
     """Who undoes it would else do so before it is made."""
@@ -118,7 +118,7 @@ async def test_who_is_cancelled_while_the_link_is_made_hears_when_nobody_makes_i
     assert not attaching.done()
     held.set()
     await asyncio.wait([attaching])
-    assert attaching.cancelled() and not making.thread.load
+    assert attaching.cancelled() and begun.identified.cancelled() and not making.thread.load
 
 
 @looped

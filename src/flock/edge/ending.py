@@ -1,4 +1,4 @@
-"""Ending tasks that one has begun."""
+"""Ending what one has begun, and waiting for its end."""
 
 import asyncio
 from typing import Any
@@ -7,18 +7,22 @@ from typing import Any
 async def end(*tasks: asyncio.Task[Any]) -> None:
     """Cancelled, and waited for; what one of them failed with is raised.
 
-    To wait for a task and overlook its CancelledError would be to overlook one's own as well: who is cancelled while it
-    waits here, is so as soon as they have ended."""
+    To wait for a task and overlook its CancelledError would be to overlook one's own as well."""
     for task in tasks:
         task.cancel()
+    await outlast(*tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+async def outlast(*begun: "asyncio.Future[Any]") -> None:
+    """Return once all have ended, however.  Who is cancelled while it waits here, is so then and not before."""
     own: asyncio.CancelledError | None = None
-    while running := [task for task in tasks if not task.done()]:
+    while running := [one for one in begun if not one.done()]:
         try:
             await asyncio.wait(running)
         except asyncio.CancelledError as error:
             own = error
     if own is not None:
         raise own
-    for task in tasks:
-        if not task.cancelled():
-            task.result()

@@ -79,20 +79,6 @@ def tell(told: "asyncio.Future[T]", what: T) -> None:
     _settle_from_here(told, told.set_result, what)
 
 
-async def settled(piece: "asyncio.Future[T]") -> T:
-    """For a piece of work that nobody may undo while it is under way: who is cancelled waits for its end, too."""
-    given_up: asyncio.CancelledError | None = None
-    while not piece.done():
-        try:
-            await asyncio.wait([piece])
-        except asyncio.CancelledError as cancelled:
-            given_up = cancelled
-    if given_up is not None:
-        unheard(piece)
-        raise given_up
-    return piece.result()
-
-
 def unheard(done: "asyncio.Future[T]") -> None:
     """A callback for what may end with nobody waiting for it: then nobody complains that its failure was not heard."""
     if not done.cancelled():

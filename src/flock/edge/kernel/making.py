@@ -6,16 +6,15 @@ Which namespace the pod's is is told as soon as that is known, for whoever write
 """
 
 import asyncio
-import contextlib
 import functools
 from pathlib import Path
 from typing import NamedTuple
 
-from flock.core.errors import FlockError
 from flock.core.model import Allocation
 from flock.core.whose import Identity
+from flock.edge.ending import outlast
 from flock.edge.kernel.podlink import Announced, Attached, Bare, Claimed, Identified, PodLinks
-from flock.edge.worker import Worker, settled, tell, unheard
+from flock.edge.worker import Worker, tell, unheard
 
 # That wait to be brought up.  Each has a descriptor open; in a burst of more, the rest is made when it has its rules.
 BEGUN = 64
@@ -53,26 +52,33 @@ class Making:
         """Return when nobody makes it any more; what was made is for whoever deletes links."""
         self._begun -= 1
         begun.identified.cancel()
-        with contextlib.suppress(FlockError, OSError):  # then there is nothing to give up
-            try:
-                await settled(begun.done)
-            finally:
-                for bare in begun.made:
-                    bare.pod.close()
+        try:
+            await outlast(begun.done)
+        finally:
+            for bare in begun.made:
+                bare.pod.close()
 
     async def attach(
         self, allocation: Allocation, begun: Begun | None, *, announced: Announced, claimed: Claimed
     ) -> Attached:
         """What was begun goes on in the thread that makes it, without asking here again.  Who is cancelled hears so
         when nobody makes it any more: what is undone then is not made after that."""
+        making: asyncio.Future[Attached | None]
         if begun is None:
-            return await settled(self.thread.run(self.links.attach, allocation, announced=announced, claimed=claimed))
-        self._begun -= 1
+            making = self.thread.run(self.links.attach, allocation, announced=announced, claimed=claimed)
+        else:
+            self._begun -= 1
+            making = self.thread.run(self._go_on, allocation, begun.made, announced=announced)
+        making.add_done_callback(unheard)
         try:
-            link = await settled(self.thread.run(self._go_on, allocation, begun.made, announced=announced))
+            await asyncio.wait([making])
         finally:
-            begun.identified.cancel()  # where nobody waits for the link any more; else it is known, or will never be
-        await begun.done  # raises what went wrong
+            if begun is not None:  # nobody waits for the link any more, or it is known, or will never be
+                begun.identified.cancel()
+            await outlast(making)
+        if begun is not None:
+            await begun.done  # raises what went wrong
+        link = making.result()
         assert link is not None
         return link
 
