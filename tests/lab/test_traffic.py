@@ -1,10 +1,12 @@
 """Who answers an anycast address: plain nodes that share one, asked by the client."""
 
+import selectors
 import socket
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,14 +78,23 @@ def test_an_asker_that_stalls_has_lost_nothing_that_was_answered() -> None:
 
 
 @pytest.mark.parametrize("flows", [0, 1])
-def test_who_answers_when_a_core_is_free_has_lost_nothing(flows: int) -> None:
-    """A third of a second was seen on a machine with ten that want a core."""
+def test_who_answers_when_a_core_is_free_has_lost_nothing(flows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of a second was seen on a machine with ten that want a core.  The asker's clock is the test's."""
+    now, looked = [0.0], threading.Event()
+
+    def clock() -> float:
+        if now[0]:
+            looked.set()
+        return now[0]
+
+    monkeypatch.setattr(traffic, "time", SimpleNamespace(monotonic=clock))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
 
         def answer_late() -> None:
             question, whom = server.recvfrom(64)
-            time.sleep(0.4)
+            now[0] = 0.4
+            looked.wait(60)
             server.sendto(question + b" me", whom)
 
         thread = threading.Thread(target=answer_late)
@@ -91,6 +102,22 @@ def test_who_answers_when_a_core_is_free_has_lost_nothing(flows: int) -> None:
         seen = summary(traffic.ask("127.0.0.1", server.getsockname()[1], every=1.0, duration=0.05, flows=flows))
         thread.join()
         assert (seen.asked, seen.lost) == (1, 0)
+
+
+def test_who_waits_for_the_last_answers_rests_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float | None] = []
+
+    class Counting(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            rests.append(timeout)
+            return super().select(timeout)
+
+    monkeypatch.setattr(traffic.selectors, "DefaultSelector", Counting)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        seen = summary(traffic.ask("127.0.0.1", nobody.getsockname()[1], every=0.01, duration=0.03, flows=1))
+    assert seen.lost == seen.asked > 0
+    assert len(rests) < 30, "it looks when there is something to see"
 
 
 def test_an_asker_whom_nobody_answers_does_not_run_out_of_descriptors() -> None:

@@ -8,13 +8,14 @@ another replica; with `--flows N` it keeps N sockets, each a flow that should st
 
 import argparse
 import json
+import math
 import selectors
 import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import msgspec
@@ -25,7 +26,10 @@ from flock.edge.probe import serve
 # Seconds until a question counts as lost.  The fabric answers in a fraction of a millisecond; whoever answers may have
 # to wait for a core of a busy machine.
 PATIENCE = 1.0
-WAITING = 500  # questions, each with a socket: the oldest of more counts as lost before
+WAITING = 500  # questions that each have a socket: the oldest of more is lost at once
+
+
+_Waiting = dict[int, tuple[float, int, socket.socket]]  # number -> asked at, flow, socket
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -70,14 +74,15 @@ def ask(address: str, port: int, *, every: float, duration: float, flows: int) -
     """Ask until the time is up, then wait for the last answers."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     start = time.monotonic()
+    end = start + duration
     kept = [_socket(family) for _ in range(flows)]
-    waiting: dict[int, tuple[float, int, socket.socket]] = {}  # number -> asked at, flow, socket
+    waiting: _Waiting = {}
     with selectors.DefaultSelector() as selector:
         for flow in kept:
             selector.register(flow, selectors.EVENT_READ)
         number = 0
-        while (now := time.monotonic()) < start + duration or waiting:
-            if now >= start + number * every and now < start + duration:
+        while (now := time.monotonic()) < end or waiting:
+            if start + number * every <= now < end:
                 flow = kept[number % flows] if flows else _socket(family)
                 if not flows:
                     selector.register(flow, selectors.EVENT_READ)
@@ -85,10 +90,11 @@ def ask(address: str, port: int, *, every: float, duration: float, flows: int) -
                 with suppress(OSError):  # unreachable: as good as lost
                     flow.sendto(str(number).encode(), (address, port))
                 number += 1
-            late: dict[int, str | None] = {
-                n: None for n, (at, _, _) in waiting.items() if now - at > PATIENCE or n < number - WAITING
-            }
-            pause = 0 if late else max(0.0, start + number * every - time.monotonic())
+            late = _late(waiting, now=now, at_most=math.inf if flows else WAITING)
+            due = [at + PATIENCE for at, _, _ in islice(waiting.values(), 1)]
+            if (coming := start + number * every) < end:
+                due.append(coming)
+            pause = 0 if late else max(0.0, min(due, default=end) - time.monotonic())
             # What came in time is heard, however late we look for it.
             heard = late | dict(chain.from_iterable(_answers(key.fileobj) for key, _ in selector.select(pause)))
             for n in sorted(heard.keys() & waiting.keys()):
@@ -99,6 +105,12 @@ def ask(address: str, port: int, *, every: float, duration: float, flows: int) -
                 yield Exchange(at, index, heard[n])
     for flow in kept:
         flow.close()
+
+
+def _late(waiting: _Waiting, *, now: float, at_most: float) -> dict[int, str | None]:
+    """Those that are lost by now; the oldest comes first."""
+    crowd = len(waiting) - at_most
+    return dict.fromkeys(n for i, (n, (at, _, _)) in enumerate(waiting.items()) if now - at >= PATIENCE or i < crowd)
 
 
 def _answers(flow: Any) -> Iterator[tuple[int, str]]:
