@@ -147,6 +147,12 @@ static void parse_mac(const char *text, unsigned char mac[6]) {
     }
 }
 
+/* As flock does: else the kernel makes one for each core, gives up all but one, and waits for that. */
+static void one_queue(struct batch *b) {
+    attribute_int(b, IFLA_NUM_TX_QUEUES, 1);
+    attribute_int(b, IFLA_NUM_RX_QUEUES, 1);
+}
+
 static void create_veth(struct batch *b, const char *host, const unsigned char *host_mac, const unsigned char *pod_mac,
                         int pod_netns) {
     struct ifinfomsg link = {0};
@@ -154,6 +160,7 @@ static void create_veth(struct batch *b, const char *host, const unsigned char *
     attribute_text(b, IFLA_IFNAME, host);
     attribute_int(b, IFLA_MTU, MTU);
     attribute(b, IFLA_ADDRESS, host_mac, 6);
+    one_queue(b);
     struct rtattr *info = nest(b, IFLA_LINKINFO);
     attribute_text(b, IFLA_INFO_KIND, "veth");
     struct rtattr *data = nest(b, IFLA_INFO_DATA);
@@ -162,6 +169,7 @@ static void create_veth(struct batch *b, const char *host, const unsigned char *
     attribute_text(b, IFLA_IFNAME, "eth0");
     attribute_int(b, IFLA_MTU, MTU);
     attribute(b, IFLA_ADDRESS, pod_mac, 6);
+    one_queue(b);
     attribute_int(b, IFLA_NET_NS_FD, (uint32_t)pod_netns);
     end_nest(b, peer);
     end_nest(b, data);

@@ -28,6 +28,13 @@ def test_both_ends_of_a_veth_are_made_in_place(node: Space, pod: Space) -> None:
     assert "UP" in host["flags"]
 
 
+def test_both_ends_have_one_queue_from_the_beginning(node: Space, pod: Space) -> None:
+    """However many cores there are: to give the others up, the kernel waits, once for each end."""
+    veth(node, pod)
+    for [link] in (node.ip("-d", "link", "show", "flock00000001"), pod.ip("-d", "link", "show", "eth0")):
+        assert (link["num_tx_queues"], link["num_rx_queues"]) == (1, 1)
+
+
 def test_links_read_back_are_what_ip_shows(node: Space, pod: Space) -> None:
     veth(node, pod)
     veth(node, pod, "other0", "eth1")

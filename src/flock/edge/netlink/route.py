@@ -23,6 +23,9 @@ _SWITCHES = dict.fromkeys(_ON, 1) | dict.fromkeys(_OFF, 0)
 _HOST_SIDE_SWITCHES = w.nested(
     w.AF_INET, w.nested(w.IFLA_INET_CONF, *(w.attr(which, w.u32(to)) for which, to in _SWITCHES.items()))
 )
+# A veth uses one queue of each kind unless told otherwise, but is made with one for each core if nobody says how many.
+# The others are given up at once, for which the kernel waits until no core looks at them any more, once for each end.
+_ONE_QUEUE = w.attr(w.IFLA_NUM_TX_QUEUES, w.u32(1)) + w.attr(w.IFLA_NUM_RX_QUEUES, w.u32(1))
 _NO_STATISTICS = w.attr(w.IFLA_EXT_MASK, w.u32(w.RTEXT_FILTER_SKIP_STATS))
 _NO_GENERATED_ADDRESS = w.nested(w.AF_INET6, w.attr(w.IFLA_INET6_ADDR_GEN_MODE, bytes([w.ADDR_GEN_MODE_NONE])))
 _REPLACE = w.NLM_F_CREATE | w.NLM_F_REPLACE
@@ -54,12 +57,14 @@ def create_veth(*, name: str, mac: bytes, mtu: int, peer_name: str, peer_mac: by
         peer_name,
         w.attr(w.IFLA_MTU, w.u32(mtu)),
         w.attr(w.IFLA_ADDRESS, peer_mac),
+        _ONE_QUEUE,
         w.attr(w.IFLA_NET_NS_FD, w.u32(peer_netns_fd)),
     )
     body = _link_body(
         name,
         w.attr(w.IFLA_MTU, w.u32(mtu)),
         w.attr(w.IFLA_ADDRESS, mac),
+        _ONE_QUEUE,
         w.nested(
             w.IFLA_LINKINFO,
             w.text(w.IFLA_INFO_KIND, "veth"),
