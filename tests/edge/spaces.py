@@ -81,7 +81,7 @@ class Ear:
 
     def __init__(self, space: Space) -> None:
         self.heard: list[tuple[int, int]] = []
-        self.links: list[r.Link] = []
+        self.links: list[Event] = []
         self.overruns = 0
         self._space = space
         self._news = asyncio.Event()
@@ -97,8 +97,8 @@ class Ear:
 
     def _event(self, event: Event) -> None:
         self.heard.append((event.kind, event.index))
-        if event.link is not None:
-            self.links.append(event.link)
+        if event.name:
+            self.links.append(event)
         self._news.set()
 
     def _overrun(self) -> None:
@@ -114,6 +114,6 @@ class Ear:
         """All that was said up to now: a change of our own marks the end."""
         mark = f"mark {next(numbers)}"
         self._space.netlink.run([r.set_alias(LOOPBACK, mark)])
-        await self.until(lambda: any(link.alias == mark for link in self.links))
+        await self.until(lambda: any(mark.encode() + b"\0" in link._body for link in self.links))
         heard, self.heard = self.heard, []
         return [event for event in heard if event[1] != LOOPBACK]

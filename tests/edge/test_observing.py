@@ -68,7 +68,12 @@ async def test_losses_on_a_link_are_told_with_its_index(node: Space, pod: Space)
         assert (w.RTM_DELADDR, index) in await ear.listen()
         node.ip("link", "set", "flock00000001", "address", "02:aa:aa:aa:aa:aa")
         assert (w.RTM_NEWLINK, index) in await ear.listen()
-        assert any(x.index == index and x.mac == bytes.fromhex("02aaaaaaaaaa") for x in ear.links)
+        told = [x for x in ear.links if x.index == index]
+        assert told[-1].mac == bytes.fromhex("02aaaaaaaaaa") != told[0].mac
+        assert told[-1].up
+        node.ip("link", "set", "flock00000001", "down")
+        await ear.listen()
+        assert not [x for x in ear.links if x.index == index][-1].up
         node.ip("link", "del", "flock00000001")
         assert (w.RTM_DELLINK, index) in await ear.listen()
 

@@ -243,5 +243,4 @@ class Healer(Reconciler):
 
 def _is_sound(event: Event) -> bool:
     """Does it tell of a link that is as it should be?"""
-    link = event.link
-    return link is not None and link.up and link.mac == HOST_MAC
+    return event.up and event.mac == HOST_MAC

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from flock.edge.netlink import sieve
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
-from flock.edge.netlink.route import Link
 from flock.edge.netlink.socket import SO_RCVBUFFORCE
 
 RTMGRP_LINK, RTMGRP_NEIGH = 0x1, 0x4
@@ -19,13 +18,14 @@ RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE = 0x10, 0x40
 RTMGRP_IPV6_IFADDR, RTMGRP_IPV6_ROUTE = 0x100, 0x400
 GROUPS = RTMGRP_LINK | RTMGRP_NEIGH | RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE
 WANTED = (w.RTM_NEWLINK, w.RTM_DELLINK, w.RTM_NEWADDR, w.RTM_DELADDR, w.RTM_DELROUTE, w.RTM_DELNEIGH)
-LINK_HEADER = 16  # bytes before a link's attributes
+LINK_HEADER, FLAGS_AT = 16, 8  # bytes before a link's attributes, and before its flags
+_FLAGS = struct.Struct("=I")
 BUFFER = 4 << 20  # a burst of 1000 DELs fits; an overrun only means that everything is looked at
 
 
 class Event:
     """What changed: a message type and the link it concerns; `protocol` is a deleted route's.  Of a link, what is asked
-    for is looked up then: an ADD is half a dozen events that concern nobody."""
+    for is looked up then, and no more: an ADD is half a dozen events that concern nobody."""
 
     __slots__ = ("_body", "index", "kind", "protocol")
 
@@ -41,9 +41,14 @@ class Event:
         return w.as_text(w.find(self._body, LINK_HEADER, w.IFLA_IFNAME)) if self._body else ""
 
     @property
-    def link(self) -> Link | None:
-        """The same, all of it."""
-        return Link.decode(self._body) if self._body else None
+    def up(self) -> bool:
+        """Is there a link, switched on?"""
+        return bool(self._body) and bool(_FLAGS.unpack_from(self._body, FLAGS_AT)[0] & w.IFF_UP)
+
+    @property
+    def mac(self) -> bytes:
+        """Of a link that is there, else empty."""
+        return w.find(self._body, LINK_HEADER, w.IFLA_ADDRESS)
 
 
 class Monitor(Listener):
