@@ -69,7 +69,7 @@ async def test_losses_on_a_link_are_told_with_its_index(node: Space, pod: Space)
         node.ip("link", "set", "flock00000001", "address", "02:aa:aa:aa:aa:aa")
         assert (w.RTM_NEWLINK, index) in await ear.listen()
         told = [x for x in ear.links if x.index == index]
-        assert told[-1].mac == bytes.fromhex("02aaaaaaaaaa") != told[0].mac
+        assert told[-1].mac == bytes.fromhex("02aaaaaaaaaa")
         assert told[-1].up
         node.ip("link", "set", "flock00000001", "down")
         await ear.listen()
