@@ -1,6 +1,7 @@
 """Which of the kernel's notices about a pod's link are losses."""
 
 import asyncio
+import struct
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from flock.agent.healing import Healer
 from flock.core.naming import HOST_MAC
+from flock.edge.kernel.monitor import Event
 from flock.edge.netlink import wire as w
 
 INDEX, NAME = 7, "flock00000001"
@@ -37,10 +39,9 @@ class Told:
 
     def link(self, *, up: bool, mac: bytes = HOST_MAC) -> bool:
         """Is it looked after?"""
-        event: Any = SimpleNamespace(
-            kind=w.RTM_NEWLINK, index=INDEX, name=NAME, link=SimpleNamespace(up=up, mac=mac), protocol=0
-        )
-        self._healer._on_event(event)
+        flags = w.IFF_UP if up else 0
+        body = struct.pack("=BxHiII", 0, 0, INDEX, flags, 0) + w.text(w.IFLA_IFNAME, NAME) + w.attr(w.IFLA_ADDRESS, mac)
+        self._healer._on_event(Event(w.RTM_NEWLINK, INDEX, body=body))
         return self._healer._triggered.is_set()
 
 

@@ -53,18 +53,13 @@ def _link_body(link: str | int, *attributes: bytes, flags: int = 0, change: int 
 
 def create_veth(*, name: str, mac: bytes, mtu: int, peer_name: str, peer_mac: bytes, peer_netns_fd: int) -> Request:
     """Both ends at once, the peer already inside the other namespace: nothing is ever moved."""
-    peer = _link_body(
-        peer_name,
-        w.attr(w.IFLA_MTU, w.u32(mtu)),
-        w.attr(w.IFLA_ADDRESS, peer_mac),
-        _ONE_QUEUE,
-        w.attr(w.IFLA_NET_NS_FD, w.u32(peer_netns_fd)),
-    )
+    each = w.attr(w.IFLA_MTU, w.u32(mtu)) + _ONE_QUEUE
+    place = w.attr(w.IFLA_NET_NS_FD, w.u32(peer_netns_fd))
+    peer = _link_body(peer_name, each, w.attr(w.IFLA_ADDRESS, peer_mac), place)
     body = _link_body(
         name,
-        w.attr(w.IFLA_MTU, w.u32(mtu)),
+        each,
         w.attr(w.IFLA_ADDRESS, mac),
-        _ONE_QUEUE,
         w.nested(
             w.IFLA_LINKINFO,
             w.text(w.IFLA_INFO_KIND, "veth"),
