@@ -126,7 +126,8 @@ _ANTISPOOFING: Chains = {
     "from-pods": [
         *_FROM_PODS,
         # What most packets are: whole, as no header is before that of TCP or UDP, and no message of a router's.
-        "ip6 nexthdr { 6, 17 } iifname . ip6 saddr @sources6 accept",
+        # A second rule takes less time than a look into a set of the two.
+        *(f"ip6 nexthdr {number} iifname . ip6 saddr @sources6 accept" for number in (6, 17)),
         *_FROM_PODS4,
         "iifname . ip saddr @sources4 accept",
         _FROM_PODS6,
