@@ -1,7 +1,7 @@
 """Which address comes next, and who holds which."""
 
 import itertools
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 import pytest
 from books import COOLDOWN, LARGE6, SMALL4, entry, give_back, ipam, take4, v4, v6
@@ -85,6 +85,24 @@ def test_addresses_outside_the_usable_ones_do_not_count_as_fill() -> None:
     for address in ("192.0.2.0", "192.0.2.1", "192.0.2.7", "192.0.2.4"):
         book.claim(IPv4Address(address), address, 0)
     assert [(use.size, use.used) for use in book.use([SMALL4], 0)] == [(5, 1)]
+
+
+def test_fill_is_counted_by_family_and_without_what_is_set_aside() -> None:
+    book, taken = ipam(), ("192.0.2.3", "192.0.2.5", "2001:db8::2", "2001:db8::192:0:2:4")
+    book.set_aside([IPv4Network("192.0.2.4/31")])
+    for address in taken:
+        book.claim(ip_address(address), address, 0)
+    give_back(book, "192.0.2.3", at=0)
+    pools = [SMALL4, IPv6Network("2001:db8::/64"), IPv6Network("2001:db8:1::/64")]
+    assert [(use.used, use.cooling) for use in book.use(pools, 1)] == [(0, 1), (2, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("network", ["192.0.2.2/31", "192.0.2.2/32"])
+def test_a_pool_without_usable_addresses_has_none_in_use(network: str) -> None:
+    book = ipam()
+    for address in ("192.0.2.2", "192.0.2.3"):
+        book.claim(IPv4Address(address), address, 0)
+    assert [(use.size, use.used) for use in book.use([IPv4Network(network)], 0)] == [(0, 0)]
 
 
 def test_exhaustion_takes_nothing_and_ends_when_an_address_is_given_back() -> None:

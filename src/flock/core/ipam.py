@@ -107,11 +107,11 @@ class Ipam:
     def use(self, networks: Iterable[Network], now: float) -> list[PoolUse]:
         """How full each pool is.  Walks all holders: for status, not for ADD."""
         self._forget_cooled(now)
-        taken = self._holdings.taken()
-        pools = [(str(network), Pool(network, self.aside)) for network in networks]
+        taken, cooling = _numbers(self._holdings.taken()), _numbers(self._cooling)
+        pools = [(network, Pool(network, self.aside)) for network in networks]
         return [
-            PoolUse(cidr, pool.size, sum(a in pool for a in taken), sum(a in pool for a in self._cooling))
-            for cidr, pool in pools
+            PoolUse(str(network), pool.size, pool.count(taken[network.version]), pool.count(cooling[network.version]))
+            for network, pool in pools
         ]
 
     # --- taking ---
@@ -302,3 +302,13 @@ class Ipam:
             f"no free {family} address: {fill}",
             details="free addresses by deleting pods, or add a CIDR to this node's NodeConfig",
         )
+
+
+def _numbers(addresses: Iterable[Address]) -> dict[int, list[int]]:
+    """In order, by family."""
+    found: dict[int, list[int]] = {4: [], 6: []}
+    for address in addresses:
+        found[address.version].append(int(address))
+    for numbers in found.values():
+        numbers.sort()
+    return found

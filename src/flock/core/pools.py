@@ -4,8 +4,9 @@ Network, gateway and broadcast address are nobody's, and what is set aside (an o
 those who ask for it by name alone.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network
 
 from flock.core.facts import Address, Network
@@ -31,6 +32,14 @@ class Pool:
     def __contains__(self, address: Address) -> bool:
         value = int(address)
         return isinstance(address, self.address) and self.first <= value <= self.last and value == self.beyond(value)
+
+    def count(self, numbers: Sequence[int]) -> int:
+        """How many of these, of addresses of its family, in order, are its own."""
+
+        def within(first: int, last: int) -> int:
+            return max(0, bisect_right(numbers, last) - bisect_left(numbers, first))  # too small a network has none
+
+        return within(self.first, self.last) - sum(within(first, last) for first, last in self._aside)
 
     def beyond(self, value: int) -> int:
         """The first number from `value` on that is not set aside."""
