@@ -46,7 +46,7 @@ class ConnectionLimit(Reconciler):
         self._happened = happened
         self._policies = policies
         self._configured = configured
-        self._netfilter = sysctl / "netfilter"
+        self._netfilter = f"{sysctl}/netfilter"
         self.overfull: dict[str, int] = {}  # connections of pods that open no further ones, by interface
         self._counted_at = float("-inf")
         self._took = 0.0
@@ -101,6 +101,7 @@ class ConnectionLimit(Reconciler):
     def _read(self, name: str) -> int:
         """0 where connections are not tracked."""
         try:
-            return int((self._netfilter / name).read_text())
+            with open(f"{self._netfilter}/{name}", "rb", buffering=0) as file:
+                return int(file.read())
         except (OSError, ValueError):
             return 0
