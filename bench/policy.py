@@ -197,7 +197,7 @@ def _adding(bench: Bench) -> Times:
     contenders: list[Contender] = [
         *bench.enter(lambda: Flock(bench.world, node="flock-open", label=OPEN)),
         *bench.enter(lambda: Flock(bench.world, node="flock-isolated", label=ISOLATED, objects=objects)),
-        *bench.enter(lambda: Flock(bench.world, node="flock-tiers", label=talking.TIERS, objects=above)),
+        *bench.enter(lambda: Flock(bench.world, node="flock-tiers-adding", label=talking.TIERS, objects=above)),
         *bench.enter(lambda: Floor(bench.world, node="floor-adding", flushes=1)),
     ]
     warm_up(bench, contenders)
