@@ -25,6 +25,10 @@ class BenchError(Exception):
     """A contender or the machine cannot do what a measurement needs; the rest carries on."""
 
 
+# The same, and what a tool or a file of the machine's refuses.
+FAILURES = (BenchError, subprocess.SubprocessError, OSError)
+
+
 @dataclass(frozen=True)
 class Command:
     """One execution.  `stdin` is the document the command reads."""

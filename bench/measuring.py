@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from contenders import ENTRY_BYTES, Contender, Flock, Floor
-from launching import BenchError, Command, Launcher, Run
+from launching import FAILURES, Command, Launcher, Run
 from world import Pod, World
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class Bench:
         """The contender in a list of one, or an empty list and a note of why it cannot take part."""
         try:
             return [make()]
-        except BenchError as problem:
+        except FAILURES as problem:
             self.complain(str(problem))
             return []
 

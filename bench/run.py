@@ -20,7 +20,7 @@ from fabric import FabricChanges
 from hostile import Hostile
 from kubelet import Kubelet
 from large_cluster import LargeCluster
-from launching import BenchError, Launcher
+from launching import FAILURES, BenchError, Launcher
 from lives import Lives
 from measuring import FULL, QUICK, Bench, Measurement, Outcome
 from policy import PolicyChanges
@@ -90,7 +90,7 @@ def _measure(bench: Bench, chosen: Sequence[Measurement]) -> dict[Measurement, O
         print(f"\n{measurement.title}", flush=True)
         try:
             outcomes[measurement] = measurement.run(bench)
-        except BenchError as problem:
+        except FAILURES as problem:
             bench.complain(f"{measurement.name}: {problem}")
             continue
         finally:
