@@ -36,6 +36,7 @@ from flock.core.naming import (
 from flock.core.whose import Identity, Whose, whose
 from flock.edge.boot import boot_id
 from flock.edge.kernel import carrier
+from flock.edge.kernel.freshproc import FreshProc
 from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
 from flock.edge.kernel.podnetns import Entered, entered, identify, number_of, socket_in
 from flock.edge.kernel.switches import correct_switch, write_switch
@@ -85,6 +86,7 @@ class PodLinks:
         self.home = own_netns()
         boot_id()  # while there is something to read it with
         self.sysctl = sysctl
+        self._pods_switches = FreshProc(sysctl)
 
     # --- setting up ---
 
@@ -190,20 +192,19 @@ class PodLinks:
     def _enable_ipv6(self, ifname: str, peer: r.Link) -> None:
         """Inside the pod: IPv6 on where a runtime switched it off, and no router advertisements.
 
-        The link tells its switches, so that files are touched only where one is wrong: finding them takes the
-        kernel longer the more namespaces there are.
+        The link tells its switches, so that files are touched only where one is wrong.
         """
         if not peer.has_ipv6:
             raise KernelRefused(
                 "IPv6 is switched off in this kernel (ipv6.disable=1)",
                 details="set spec.defaults.ipv6 to false in the NodeConfig, or enable IPv6",
             )
-        conf = f"{self.sysctl}/ipv6/conf"
+        conf, opener = f"{self.sysctl}/ipv6/conf", self._pods_switches.open
         if peer.ipv6_off:
             for interface in (ifname, "lo"):
-                write_switch(f"{conf}/{interface}/disable_ipv6", "0")
+                write_switch(f"{conf}/{interface}/disable_ipv6", "0", opener=opener)
         if peer.accepts_ra:
-            correct_switch(f"{conf}/{ifname}/accept_ra", "0")
+            correct_switch(f"{conf}/{ifname}/accept_ra", "0", opener=opener)
 
     def is_intact(self, allocation: Allocation, netns: str) -> bool:
         """Is the link there, and is `netns` the namespace it leads to?  Raises if `netns` is no namespace."""
