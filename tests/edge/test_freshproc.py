@@ -1,5 +1,6 @@
 """Switches of pods' namespaces, found in a /proc of our own, against the real kernel."""
 
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ def test_a_switch_is_that_of_the_namespace_the_thread_is_in(node: Space, pod: Sp
 
 
 def test_another_proc_is_made_in_time_and_none_is_left(home: Netns) -> None:
+    gc.collect()  # what earlier tests left open
     fresh = FreshProc(USUAL)
     read(SWITCH, fresh)
     first, held = root_of(fresh), descriptors()
