@@ -29,7 +29,7 @@ log = logging.getLogger("rpc")
 FRAME_LIMIT = 8 << 20  # GC lists every attachment of a node: 1000 pods are some 100 kB, in base64
 READ_TIMEOUT = 10.0  # the executable has its whole request ready when it connects
 BACKLOG = 512  # connections waiting to be accepted while the loop is busy with a burst
-CHUNK = 256 << 10  # of a request: all that a socket holds
+CHUNK = 64 << 10  # of a request; more than 128 KiB would be mapped and unmapped by the C library each time
 SHORTAGE = 1.0  # seconds until it is looked whether there are descriptors again
 
 Handler = Callable[[Request], Awaitable[Any]]

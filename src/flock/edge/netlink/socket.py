@@ -22,7 +22,9 @@ NETLINK_NETFILTER = 12
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK = 270, 10, 11, 12
 SO_NETNS_COOKIE = 71
 SO_RCVBUFFORCE = 33  # not capped by net.core.rmem_max, which is 208 KiB on most hosts
-RECEIVE = 256 * 1024  # a dump's datagrams are at most 32 KiB; acknowledgements are tiny
+# A dump's datagrams are at most 32 KiB; acknowledgements are tiny.  For more than 128 KiB the C library would ask the
+# kernel for memory, and give it back, each time: ten times the cost of the system call itself.
+RECEIVE = 64 * 1024
 # Messages per datagram: some 30 KiB, well below a socket's send buffer; and were all of them refused, the answers
 # would still fit its receive buffer (300 do not, and then the last answer is lost).
 BATCH = 256
