@@ -4,7 +4,6 @@ import asyncio
 import copy
 import json
 import shutil
-from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,7 +84,7 @@ class RefusingBlackholes(Kernel):
         self.applied: list[str] = []
 
     async def observe(self) -> Observed:
-        link = replace(Link.decode(bytes(16)), index=7, name="flock00000001", up=True, mac=HOST_MAC)
+        link = Link.decode(bytes(16))._replace(index=7, name="flock00000001", up=True, mac=HOST_MAC)
         return Observed({link.name: link}, {}, [], {}, frozenset({7}))
 
     async def apply(self, requests: list[Request], *, ignore: Any = ()) -> None:

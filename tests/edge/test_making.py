@@ -1,10 +1,15 @@
-"""Links of pods that are begun beside what has to be done before they come up."""
+"""Links of pods that are begun in a process of its own, beside what has to be done before they come up."""
 
 import asyncio
-import gc
+import contextlib
+import fcntl
+import functools
+import os
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,17 +21,22 @@ from flock.core.naming import format_mac, host_interface, pod_mac
 from flock.core.whose import Identity
 from flock.edge.boot import boot_id
 from flock.edge.kernel import making as module
-from flock.edge.kernel.making import Begun, Making
+from flock.edge.kernel.linkprocess import Begun
+from flock.edge.kernel.making import Making
 from flock.edge.kernel.netns import own_netns
-from flock.edge.kernel.podlink import Claimed
 from looping import looped
 
+Test = Callable[..., Coroutine[Any, Any, None]]
 
-@pytest.fixture
-def making(node: Space) -> Iterator[Making]:
-    made: Making = node.open(lambda: Making(sysctl=Path("/proc/sys/net")))
-    yield made
-    made.thread.close()
+
+def on_the_node(test: Test) -> Callable[..., None]:
+    """The test's loop runs in the node's namespace, as an agent's does."""
+
+    @functools.wraps(test)
+    def run(node: Space, **others: Any) -> None:
+        node.open(lambda: looped(test)(node, **others))
+
+    return run
 
 
 def entry(pod: Space, container: str = "c1") -> Allocation:
@@ -54,80 +64,185 @@ def everybody(_: str) -> bool:
     return True
 
 
-def begin(making: Making, allocation: Allocation, claimed: Claimed = nobody) -> Begun:
-    begun = making.begin(allocation, claimed)
+@contextlib.asynccontextmanager
+async def making() -> AsyncIterator[Making]:
+    """With a process, which holds a lock on the directory that the test is in."""
+    made, lock = Making(sysctl=Path("/proc/sys/net")), os.open(".", os.O_RDONLY)
+    running = asyncio.create_task(made.run(lock))
+    try:
+        while made._process is None:  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0.001)
+        yield made
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        os.close(lock)
+        made.thread.close()
+
+
+def process_of(made: Making) -> int:
+    assert made._process is not None
+    return made._process._process.pid
+
+
+def begin(made: Making, allocation: Allocation) -> Begun:
+    begun = made.begin(allocation)
     assert begun is not None
     return begun
 
 
-@looped
-async def test_the_namespace_is_told_before_the_link_is_made_and_is_the_finished_links(
-    making: Making, pod: Space
+@on_the_node
+async def test_the_namespace_is_told_before_the_link_is_made_and_is_the_finished_links(node: Space, pod: Space) -> None:
+    async with making() as made:
+        begun = begin(made, entry(pod))
+        order: list[str] = []
+        begun.identified.add_done_callback(lambda _: order.append("identified"))
+        begun.up.add_done_callback(lambda _: order.append("up"))
+        link = await made.attach(entry(pod), begun, announced=(), claimed=nobody)
+        assert order == ["identified", "up"] and not made.thread.load
+        there = pod.open(own_netns)
+        there.close()
+        assert link.netns == begun.identified.result() == Identity(there.id, pod.netlink.netns_cookie, boot_id())
+        assert node.link(entry(pod).host_interface).index == link.host_index and pod.link("eth0").up
+
+
+@on_the_node
+async def test_what_is_wrong_is_said_by_the_agent_itself_and_one_in_no_namespace_tells_none(
+    node: Space, pod: Space
 ) -> None:
-    begun = begin(making, entry(pod))
-    order: list[str] = []
-    begun.identified.add_done_callback(lambda _: order.append("identified"))
-    begun.done.add_done_callback(lambda _: order.append("done"))
-    link = await making.attach(entry(pod), begun, announced=(), claimed=nobody)
-    assert order == ["identified", "done"]
-    told = begun.identified.result()
-    assert told == link.netns
-    there = pod.open(own_netns)
-    there.close()
-    assert told == Identity(there.id, pod.netlink.netns_cookie, boot_id())
+    async with making() as made:
+        await made.attach(entry(pod), begin(made, entry(pod)), announced=(), claimed=nobody)
+        taken = entry(pod, "c2")
+        nowhere = msgspec.structs.replace(taken, netns="/nowhere")
+        for allocation, told, said in ((taken, True, "is not ours"), (nowhere, False, "No such file")):
+            begun = begin(made, allocation)
+            with pytest.raises(FlockError, match=said):
+                await made.attach(allocation, begun, announced=(), claimed=everybody)
+            assert begun.identified.cancelled() is not told
 
 
-@looped
-async def test_a_link_that_fails_after_its_namespace_was_told_raises_and_one_in_none_tells_nothing(
-    making: Making, pod: Space, caplog: pytest.LogCaptureFixture
-) -> None:
-    await making.attach(entry(pod), begin(making, entry(pod)), announced=(), claimed=nobody)
-    taken = entry(pod, "c2")
-    nowhere = msgspec.structs.replace(taken, netns="/nowhere")
-    for allocation, told in ((taken, True), (nowhere, False)):
-        begun = begin(making, allocation, everybody)
-        with pytest.raises(FlockError):
-            await making.attach(allocation, begun, announced=(), claimed=everybody)
-        assert begun.identified.cancelled() is not told
-    del begun
-    gc.collect()
-    assert "never retrieved" not in caplog.text
+@on_the_node
+async def test_what_is_left_over_of_nobody_is_replaced(node: Space, pod: Space) -> None:
+    """The process does not know whose it is."""
+    async with making() as made:
+        first = await made.attach(entry(pod), begin(made, entry(pod)), announced=(), claimed=nobody)
+        other = entry(pod, "c2")
+        second = await made.attach(other, begin(made, other), announced=(), claimed=nobody)
+        assert second.host_index != first.host_index
+        assert {link["ifname"] for link in node.ip("link")} >= {other.host_interface}
+        assert node.netlink.link(entry(pod).host_interface) is None
 
 
-@looped
-async def test_who_gives_up_is_told_no_namespace_any_more(making: Making, pod: Space) -> None:
-    begun = begin(making, entry(pod))
-    await making.give_up(begun)
-    assert begun.identified.cancelled()
-    assert begun.made  # for whoever deletes links
+@on_the_node
+async def test_who_gives_up_is_told_no_namespace_any_more_and_the_link_stays_down(node: Space, pod: Space) -> None:
+    async with making() as made:
+        begun = begin(made, entry(pod))
+        await made.give_up(begun)
+        assert begun.identified.cancelled() and begun.up.result() is None
+        assert not node.link(entry(pod).host_interface).up  # for whoever deletes links
+        assert made._process is not None and not made._process.waiting
 
 
-@looped
-async def test_who_is_cancelled_while_the_link_is_made_hears_so_when_nobody_makes_it_and_is_told_no_namespace(
-    making: Making, pod: Space
+@on_the_node
+async def test_who_is_cancelled_while_the_link_is_made_hears_so_when_nobody_makes_it_any_more(
+    node: Space, pod: Space
 ) -> None:
     """Who undoes it would else do so before it is made."""
-    held = threading.Event()
-    making.thread.run(held.wait)
-    begun = begin(making, entry(pod))
-    attaching = asyncio.create_task(making.attach(entry(pod), begun, announced=(), claimed=nobody))
-    await asyncio.sleep(0)
-    for _ in range(3):
-        attaching.cancel()
+    async with making() as made:
+        os.kill(process_of(made), signal.SIGSTOP)
+        begun = begin(made, entry(pod))
+        attaching = asyncio.create_task(made.attach(entry(pod), begun, announced=(), claimed=nobody))
         await asyncio.sleep(0)
-    assert not attaching.done()
-    held.set()
-    await asyncio.wait([attaching])
-    assert attaching.cancelled() and begun.identified.cancelled() and not making.thread.load
+        for _ in range(3):
+            attaching.cancel()
+            await asyncio.sleep(0)
+        assert not attaching.done()
+        os.kill(process_of(made), signal.SIGCONT)
+        await asyncio.wait([attaching])
+        assert attaching.cancelled() and begun.up.done() and not made.thread.load
 
 
-@looped
+@on_the_node
 async def test_of_many_that_are_begun_the_rest_waits_for_its_rules(
-    making: Making, pod: Space, monkeypatch: pytest.MonkeyPatch
+    node: Space, pod: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BEGUN", 1)
-    begun = begin(making, entry(pod))
-    assert making.begin(entry(pod, "c2"), nobody) is None
-    await making.give_up(begun)
-    assert (await making.attach(entry(pod), None, announced=(), claimed=nobody)).netns.netns_cookie
-    await making.give_up(begin(making, entry(pod)))
+    async with making() as made:
+        begun = begin(made, entry(pod))
+        assert made.begin(entry(pod, "c2")) is None
+        await made.give_up(begun)
+        assert (await made.attach(entry(pod), None, announced=(), claimed=nobody)).netns.netns_cookie
+        await made.give_up(begin(made, entry(pod)))
+
+
+@on_the_node
+async def test_without_a_process_links_are_made_all_the_same(node: Space, pod: Space) -> None:
+    made = Making(sysctl=Path("/proc/sys/net"))
+    try:
+        assert made.begin(entry(pod)) is None
+        assert (await made.attach(entry(pod), None, announced=(), claimed=nobody)).host_index
+    finally:
+        made.thread.close()
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["before", "while"])
+@on_the_node
+async def test_a_link_is_made_though_the_process_dies_before_or_while_it_is_brought_up(
+    node: Space, pod: Space, asked: bool
+) -> None:
+    async with making() as made:
+        begun, process = begin(made, entry(pod)), process_of(made)
+        await begun.identified
+        os.kill(process, signal.SIGSTOP)
+        attaching = asyncio.create_task(made.attach(entry(pod), begun, announced=(), claimed=nobody))
+        if asked:
+            await asyncio.sleep(0.01)
+        os.kill(process, signal.SIGKILL)
+        assert (await attaching).host_index == node.link(entry(pod).host_interface).index
+        assert pod.link("eth0").up and made._process is None
+        assert made.begin(entry(pod)) is None
+
+
+@on_the_node
+async def test_a_process_that_does_not_answer_is_ended_and_its_links_are_made(
+    node: Space, pod: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONG", 0.1)
+    monkeypatch.setattr(module, "LOOK_EVERY", 0.02)
+    async with making() as made:
+        os.kill(process_of(made), signal.SIGSTOP)
+        link = await made.attach(entry(pod), begin(made, entry(pod)), announced=(), claimed=nobody)
+        assert link.host_index and pod.link("eth0").up
+
+
+@on_the_node
+async def test_nobody_else_gets_the_lock_while_the_process_may_make_a_link(
+    node: Space, pod: Space, tmp_path: Path
+) -> None:
+    """The agent has died, and its successor must not begin."""
+    made, lock = Making(sysctl=Path("/proc/sys/net")), os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    running = asyncio.create_task(made.run(lock))
+    try:
+        await asyncio.sleep(0)
+        os.close(lock)
+        after = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(after, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        made.thread.close()
+    fcntl.flock(after, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(after)
+
+
+@on_the_node
+async def test_a_question_that_is_too_long_for_the_process_is_done_by_the_agent(node: Space, pod: Space) -> None:
+    many = msgspec.structs.replace(entry(pod), addresses=tuple(f"198.51.{n >> 8}.{n & 255}" for n in range(5000)))
+    async with making() as made:
+        held = threading.Event()
+        made.thread.run(held.wait)
+        assert made.begin(many) is None
+        held.set()
+        assert (await made.attach(many, None, announced=(), claimed=nobody)).host_index

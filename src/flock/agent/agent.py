@@ -78,7 +78,7 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         lock = await self._alone()
         self._parts.happened.note(Started(node=self._settings.node, version=flock.__version__))
-        start = asyncio.create_task(self._start())
+        start = asyncio.create_task(self._start(lock))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({start, stopping}, return_when=asyncio.FIRST_COMPLETED)
         log.info("stopping")
@@ -111,11 +111,13 @@ class Agent:
                 raise FieldError("--run-dir", f"cannot use {run_dir}: {error.strerror}") from None
             await asyncio.sleep(LOOK_FOR_OTHERS)
 
-    async def _start(self) -> None:
+    async def _start(self, lock: int) -> None:
         """Every step is taken until it is done, and is why the node is not ready until then.  What an earlier life
         announced and enforced stays as it is until its step is reached.  Never returns."""
         settings, parts, step, offer = self._settings, self._parts, self._readiness.step, self._desk.offer
         self._cache.subscribe(self._readiness.look, of=(NODES, NODE_CONFIGS, TEMPLATES))
+
+        self._supervisor.keep("links", lambda: parts.kernel.make_links(lock))
 
         # Listen: callers wait for what cannot be answered yet.
         self._deferred.open()

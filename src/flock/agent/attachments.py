@@ -221,14 +221,11 @@ class Attachments:
     async def _rules_and_link(self, pending: Allocation, pod: Pod | None, *, ahead: bool) -> Link:
         """Rules are in force before the link is up.  Both ends are made meanwhile, on another core."""
 
-        def claimed(name: str) -> bool:
-            return self._attached.owner_of(name) not in (None, pending.container_id)
-
         def identified(netns: "asyncio.Future[Identity]") -> None:
             if not netns.cancelled():  # as it is when the link was given up before
                 self._attached.record_ahead(_committed(pending, netns.result()))
 
-        begun = self._kernel.begin(pending, claimed)
+        begun = self._kernel.begin(pending)
         if begun is not None and ahead:
             begun.identified.add_done_callback(identified)
         try:
@@ -239,6 +236,10 @@ class Attachments:
             if begun is not None:
                 await self._kernel.give_up(begun)
             raise
+
+        def claimed(name: str) -> bool:
+            return self._attached.owner_of(name) not in (None, pending.container_id)
+
         return await self._kernel.attach(pending, announced=announced, claimed=claimed, begun=begun)
 
     async def _undo(self, allocation: Allocation) -> None:

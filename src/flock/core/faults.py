@@ -47,8 +47,11 @@ class Faults:
         self._armed: dict[Point, str] = {}
         self._reached: Counter[Point] = Counter()
         self._times: dict[Point, range] = {}
+        self._doomed: tuple[int, ...] = ()
 
-    def arm(self, text: str) -> None:
+    def arm(self, text: str, *, along: int | None = None) -> None:
+        """`along`: a process that dies with this one, and first."""
+        self._doomed = (os.getpid(),) if along is None else (along, os.getpid())
         for item in filter(None, (part.strip() for part in text.split(","))):
             point, _, what = item.partition("=")
             action, _, count = what.partition("@")
@@ -73,7 +76,8 @@ class Faults:
         if point in self._times and self._reached[point] not in self._times[point]:
             return
         if action == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
+            for process in self._doomed:
+                os.kill(process, signal.SIGKILL)
         number = getattr(errno, action)
         raise OSError(number, os.strerror(number), f"(injected at {point})")
 

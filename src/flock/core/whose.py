@@ -7,9 +7,10 @@ before 5.14 tells no cookie, and entries of earlier versions have the inode alon
 """
 
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from flock.core.model import Allocation
+if TYPE_CHECKING:
+    from flock.core.model import Allocation
 
 
 class Identity(NamedTuple):
@@ -26,7 +27,7 @@ class Whose(Enum):
     UNTOLD = "nobody recorded which one it was attached in: the original, or an ADD or DEL under way"
 
 
-def whose(allocation: Allocation, found: Identity | None) -> Whose:
+def whose(allocation: "Allocation", found: Identity | None) -> Whose:
     """`found` at the path where the pod's namespace should be; None: there is none."""
     if found is None:
         return Whose.ANOTHERS

@@ -12,7 +12,7 @@ A pod that leaves while others stay keeps the flows it is in the middle of for a
 import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flock.core.announcing import Via
@@ -238,4 +238,4 @@ def _route(address: bytes, *, group: int, protocol: int) -> r.Route:
 
 def _delete(address: bytes, *, protocol: int, metric: int) -> r.Request:
     """Names no next hops: were these gone already, the kernel would call the request invalid."""
-    return r.delete_route(replace(_route(address, group=0, protocol=protocol), metric=metric))
+    return r.delete_route(_route(address, group=0, protocol=protocol)._replace(metric=metric))

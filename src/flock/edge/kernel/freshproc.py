@@ -9,7 +9,10 @@ sees the namespace the thread is in, as in any other.
 import contextlib
 import ctypes
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FSOPEN, FSCONFIG, FSMOUNT = 430, 431, 432  # the same on all machines; since Linux 5.2
 FSOPEN_CLOEXEC, FSMOUNT_CLOEXEC, CMD_CREATE = 1, 1, 6
@@ -23,7 +26,7 @@ class FreshProc:
     """For one thread at a time.  `usual`: where switches are found otherwise, the host's /proc/sys/net; there they are
     opened where a kernel, or a container, has no other /proc for us, and for want of descriptors."""
 
-    def __init__(self, usual: Path) -> None:
+    def __init__(self, usual: "str | Path") -> None:
         self._usual = f"{usual}/"
         self._root = -1
         self._lookups = 0

@@ -5,7 +5,6 @@ the only one here, which it is as long as it works at all, since two BIRDs remov
 """
 
 import errno
-from dataclasses import replace
 
 from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD
 from flock.edge.kernel import services
@@ -34,7 +33,7 @@ def remove(netlink: Netlink, *, of_bird: bool) -> tuple[int, int]:
         for route in netlink.dump(r.dump_routes(family, protocol=protocol), r.Route.decode)
     ] + services.routes(netlink)
     # Without its next hops a route is named well enough, and a multipath one goes as a whole.
-    netlink.run([r.delete_route(replace(route, index=0, gateway=b"", nexthop=0)) for route in routes], ignore=GONE)
+    netlink.run([r.delete_route(route._replace(index=0, gateway=b"", nexthop=0)) for route in routes], ignore=GONE)
     nexthops = [x for x in netlink.dump(n.dump_nexthops(), n.Nexthop.decode) if x.protocol == PROTO_ANNOUNCE]
     groups_first = sorted(nexthops, key=lambda x: not x.members)
     netlink.run([n.delete_nexthop(x.id) for x in groups_first], ignore=GONE)

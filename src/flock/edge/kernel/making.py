@@ -1,32 +1,28 @@
-"""Making pods' links, in a thread of its own, and from the moment on at which a pod is known.
+"""Making pods' links: in a process of its own, from the moment on at which a pod is known.
 
 What has to come before a link is up, the pod's rules, takes a thousandth of a second of its own.  So a link is begun,
-down, while those are put into force, and brought up by the same thread.  In a burst that never pauses.
+down, while those are put into force, and brought up by the same process, which never pauses in a burst.
 Which namespace the pod's is is told as soon as that is known, for whoever writes it down meanwhile.
+
+What that process does not make, for whatever reason, is made from its beginning in a thread of the agent: that one
+knows who has what stands in the way, and says what is wrong.
 """
 
 import asyncio
-import functools
+import logging
 from pathlib import Path
-from typing import NamedTuple
 
 from flock.core.model import Allocation
-from flock.core.whose import Identity
+from flock.core.wiring import Wiring
 from flock.edge.ending import outlast
-from flock.edge.kernel.podlink import Announced, Attached, Bare, Claimed, Identified, PodLinks
-from flock.edge.worker import Worker, tell, unheard
+from flock.edge.kernel.linkprocess import BEGUN, Begun, LinkProcess
+from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks
+from flock.edge.worker import Worker, unheard
 
-# That wait to be brought up.  Each has a descriptor open; in a burst of more, the rest is made when it has its rules.
-BEGUN = 64
+log = logging.getLogger("links")
 
-
-class Begun(NamedTuple):
-    """A link that is being made: in here when that is `done`, unless it failed.  `identified` is told before
-    that, or never: where the namespace could not be entered, or the link was given up."""
-
-    made: list[Bare]
-    identified: "asyncio.Future[Identity]"
-    done: "asyncio.Future[None]"
+LONG = 30.0  # seconds for one answer of the process: it is ended then, and what it was asked is done here
+LOOK_EVERY = 10.0
 
 
 class Making:
@@ -34,57 +30,52 @@ class Making:
 
     def __init__(self, *, sysctl: Path) -> None:
         self.thread, self.links = Worker("attach"), PodLinks(sysctl=sysctl)
-        self._begun = 0
+        self._process: LinkProcess | None = None
 
-    def begin(self, allocation: Allocation, claimed: Claimed) -> Begun | None:
+    async def run(self, lock: int) -> None:
+        """Returns when the process has ended: whoever keeps it begins it anew.  `lock`: the agent's, of what no other
+        may work with while a link is made."""
+        self._process = process = LinkProcess(sysctl=self.links.sysctl, lock=lock)
+        try:
+            while not process.gone.done():
+                await asyncio.wait([process.gone], timeout=LOOK_EVERY)
+                if process.busy_for > LONG:
+                    log.error("the process that makes links does not answer, ending it seconds=%.0f", process.busy_for)
+                    process.kill()
+        finally:
+            self._process = None
+            await process.end()
+
+    @property
+    def busy_for(self) -> float:
+        return self._process.busy_for if self._process is not None else 0.0
+
+    def begin(self, allocation: Allocation) -> Begun | None:
         """A pod's link, down, beside whatever has to be done before it may come up.  `attach` or `give_up` is next.
-        None: too many are begun, and it is for `attach` alone."""
-        if self._begun >= BEGUN:
-            return None
-        self._begun += 1
-        made: list[Bare] = []
-        identified: asyncio.Future[Identity] = asyncio.get_running_loop().create_future()
-        done = self.thread.run(self._create, allocation, claimed, functools.partial(tell, identified), made)
-        done.add_done_callback(unheard)
-        return Begun(made, identified, done)
+        None: too many are begun, or there is no process, and it is for `attach` alone."""
+        process = self._process
+        return process.begin(Wiring.of(allocation)) if process is not None and process.waiting < BEGUN else None
 
     async def give_up(self, begun: Begun) -> None:
         """Return when nobody makes it any more; what was made is for whoever deletes links."""
-        self._begun -= 1
-        begun.identified.cancel()
-        try:
-            await outlast(begun.done)
-        finally:
-            for bare in begun.made:
-                bare.pod.close()
+        begun.drop()
+        await outlast(begun.up)
 
     async def attach(
         self, allocation: Allocation, begun: Begun | None, *, announced: Announced, claimed: Claimed
     ) -> Attached:
-        """What was begun goes on in the thread that makes it, without asking here again.  Who is cancelled hears so
-        when nobody makes it any more: what is undone then is not made after that."""
-        making: asyncio.Future[Attached | None]
-        if begun is None:
-            making = self.thread.run(self.links.attach, allocation, announced=announced, claimed=claimed)
-        else:
-            self._begun -= 1
-            making = self.thread.run(self._go_on, allocation, begun.made, announced=announced)
-        making.add_done_callback(unheard)
-        try:
-            await asyncio.wait([making])
-        finally:
-            if begun is not None:  # nobody waits for the link any more, or it is known, or will never be
-                begun.identified.cancel()
-            await outlast(making)
+        """Who is cancelled hears so when nobody makes it any more: what is undone then is not made after that."""
+        if begun is None and self._process is not None:
+            begun = self._process.begin(Wiring.of(allocation))
         if begun is not None:
-            await begun.done  # raises what went wrong
-        link = making.result()
-        assert link is not None
-        return link
-
-    def _create(self, allocation: Allocation, claimed: Claimed, identified: Identified, made: list[Bare]) -> None:
-        made.append(self.links.create(allocation, claimed, identified))
-
-    def _go_on(self, allocation: Allocation, made: list[Bare], *, announced: Announced) -> Attached | None:
-        """None: it could not be made."""
-        return self.links.bring_up(allocation, made[0], announced=announced) if made else None
+            begun.bring_up(announced)
+            try:
+                await outlast(begun.up)
+            finally:
+                begun.identified.cancel()
+            if (link := begun.up.result()) is not None:
+                return link
+        making = self.thread.run(self.links.attach, allocation, announced=announced, claimed=claimed)
+        making.add_done_callback(unheard)
+        await outlast(making)
+        return making.result()

@@ -10,7 +10,6 @@ that have it on record.  Whatever else is `proto boot` is somebody else's.
 import errno
 import struct
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
@@ -29,7 +28,7 @@ def remove_routes(netlink: Netlink, carriers: Mapping[bytes, Collection[int]]) -
         if route.length == 8 * len(route.dst) and links and links <= set(carriers.get(route.dst, ()))
     ]
     # Without next hops: a route with several goes as a whole.
-    requests = [r.delete_route(replace(route, index=0, gateway=b"", onlink=False)) for route in doomed]
+    requests = [r.delete_route(route._replace(index=0, gateway=b"", onlink=False)) for route in doomed]
     netlink.run(requests, ignore=(errno.ESRCH, errno.ENODEV))
     return [route.dst for route in doomed]
 

@@ -14,15 +14,13 @@ address detection, no resolution.
 import contextlib
 import errno
 import ipaddress
-import random
+import os
 import socket
 from collections.abc import Callable, Collection
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flock.core.errors import Code, FieldError, FlockError, KernelRefused
 from flock.core.faults import Point, faults
-from flock.core.model import Allocation
 from flock.core.naming import (
     GATEWAY4,
     GATEWAY6,
@@ -34,6 +32,7 @@ from flock.core.naming import (
     is_host_interface,
 )
 from flock.core.whose import Identity, Whose, whose
+from flock.core.wiring import Wired
 from flock.edge.boot import boot_id
 from flock.edge.kernel import carrier
 from flock.edge.kernel.freshproc import FreshProc
@@ -43,6 +42,11 @@ from flock.edge.kernel.switches import correct_switch, write_switch
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flock.core.model import Allocation
 
 GATEWAY6_BYTES = ipaddress.IPv6Address(GATEWAY6).packed
 GATEWAY4_BYTES = ipaddress.IPv4Address(GATEWAY4).packed
@@ -58,8 +62,8 @@ def packed(address: str) -> bytes:
     return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
 
 
-def primaries(allocation: Allocation) -> list[str]:
-    return [a for a in (allocation.ip6, allocation.ip4) if a]
+def primaries(wired: Wired) -> list[str]:
+    return [a for a in (wired.ip6, wired.ip4) if a]
 
 
 class Attached(NamedTuple):
@@ -81,30 +85,30 @@ class Bare(NamedTuple):
 class PodLinks:
     """For one thread at a time, which steps into pods' namespaces and back to where this was made."""
 
-    def __init__(self, *, sysctl: Path) -> None:
+    def __init__(self, *, sysctl: "str | Path") -> None:
         self.host = Netlink()
         self.home = own_netns()
         boot_id()  # while there is something to read it with
-        self.sysctl = sysctl
-        self._pods_switches = FreshProc(sysctl)
+        self.sysctl = str(sysctl)
+        self._pods_switches = FreshProc(self.sysctl)
 
     # --- setting up ---
 
-    def attach(self, allocation: Allocation, *, announced: Announced, claimed: Claimed) -> Attached:
+    def attach(self, wired: Wired, *, announced: Announced, claimed: Claimed) -> Attached:
         """Everything from nothing to a working pod."""
-        return self.bring_up(allocation, self.create(allocation, claimed), announced=announced)
+        return self.bring_up(wired, self.create(wired, claimed), announced=announced)
 
-    def create(self, allocation: Allocation, claimed: Claimed, identified: Identified | None = None) -> Bare:
+    def create(self, wired: Wired, claimed: Claimed, identified: Identified | None = None) -> Bare:
         """Both ends, down: no packet passes.  `claimed(name)`: another container uses that host interface;
         `identified` is told the pod's namespace, before anything is made in it.
 
         Something of ours that stands in the way and that nobody claims is left over, and is replaced.
         """
-        namespace = open_netns(allocation.netns)
+        namespace = open_netns(wired.netns)
         try:
             if namespace.id == self.home.id:
                 raise FlockError(
-                    f"CNI_NETNS: {allocation.netns} is the node's own network namespace",
+                    f"CNI_NETNS: {wired.netns} is the node's own network namespace",
                     code=Code.NODE_NETNS,
                     details="flock attaches pods with a namespace of their own; host-network pods need no CNI",
                 )
@@ -114,15 +118,13 @@ class PodLinks:
                     identity = identify(namespace, pod)
                     if identified is not None:
                         identified(identity)
-                    link = self._create_pair(allocation, namespace, pod, claimed)
+                    link = self._create_pair(wired, namespace, pod, claimed)
                     faults.reach(Point.ADD_LINK)
-                    peer = pod.link(allocation.ifname)
+                    peer = pod.link(wired.ifname)
                     if peer is None:
-                        raise KernelRefused(
-                            f"link {allocation.ifname} vanished while it was set up", errno=errno.ENODEV
-                        )
-                    if allocation.ip6:
-                        self._enable_ipv6(allocation.ifname, peer)
+                        raise KernelRefused(f"link {wired.ifname} vanished while it was set up", errno=errno.ENODEV)
+                    if wired.ip6:
+                        self._enable_ipv6(wired.ifname, peer)
                 except BaseException:
                     pod.close()
                     raise
@@ -130,26 +132,26 @@ class PodLinks:
             namespace.close()
         return Bare(link, peer.index, pod, identity)
 
-    def bring_up(self, allocation: Allocation, bare: Bare, *, announced: Announced) -> Attached:
+    def bring_up(self, wired: Wired, bare: Bare, *, announced: Announced) -> Attached:
         """From a bare pair to a working pod."""
         with bare.pod as pod:
-            self.host.run(host_side(bare.host, allocation, announced))
+            self.host.run(host_side(bare.host, wired, announced))
             faults.reach(Point.ADD_HOST_SIDE)
             # Host side first: when the pod side comes up, everything a first packet needs is there.
-            pod.run(pod_side(bare.peer, allocation))
+            pod.run(pod_side(bare.peer, wired))
             carrier.start_queue(self.host, bare.host.name)
             faults.reach(Point.ADD_POD_SIDE)
         return Attached(bare.host.index, bare.netns)
 
-    def _create_pair(self, allocation: Allocation, namespace: Netns, pod: Netlink, claimed: Claimed) -> r.Link:
+    def _create_pair(self, wired: Wired, namespace: Netns, pod: Netlink, claimed: Claimed) -> r.Link:
         """The bare pair.  Returns the host side, which listens to no router."""
-        name = allocation.host_interface
+        name = wired.host_interface
         request = r.create_veth(
             name=name,
             mac=HOST_MAC,
-            mtu=allocation.mtu,
-            peer_name=allocation.ifname,
-            peer_mac=bytes.fromhex(allocation.mac.replace(":", "")),
+            mtu=wired.mtu,
+            peer_name=wired.ifname,
+            peer_mac=bytes.fromhex(wired.mac.replace(":", "")),
             peer_netns_fd=namespace.fd,
         )
         try:
@@ -157,20 +159,18 @@ class PodLinks:
         except KernelRefused as refused:
             if refused.errno != errno.EEXIST:
                 raise
-            self._clear_the_way(allocation, name, namespace, pod, claimed)
+            self._clear_the_way(wired, name, namespace, pod, claimed)
             link = self.host.create(request, name)
-        if link.heeds_routers or (allocation.ip6 and (link.ipv6_off or not link.forwards6)):
+        if link.heeds_routers or (wired.ip6 and (link.ipv6_off or not link.forwards6)):
             with inside(self.home, home=namespace):
-                prepare_host_side(self.sysctl, name, ipv6=bool(allocation.ip6))
+                prepare_host_side(self.sysctl, name, ipv6=bool(wired.ip6))
         return link
 
-    def _clear_the_way(
-        self, allocation: Allocation, name: str, namespace: Netns, pod: Netlink, claimed: Claimed
-    ) -> None:
+    def _clear_the_way(self, wired: Wired, name: str, namespace: Netns, pod: Netlink, claimed: Claimed) -> None:
         stale = self.host.link(name)
         if stale is not None:
             self.host.run([r.delete_link(stale.index)], ignore=[errno.ENODEV])
-        taken = pod.link(allocation.ifname)
+        taken = pod.link(wired.ifname)
         if taken is None:
             return
         other_end = self.host.link(taken.peer_index) if taken.kind == "veth" and taken.peer_index else None
@@ -182,7 +182,7 @@ class PodLinks:
         )
         if not ours:
             raise FlockError(
-                f"CNI_IFNAME: interface {allocation.ifname} exists in {allocation.netns} and is not ours",
+                f"CNI_IFNAME: interface {wired.ifname} exists in {wired.netns} and is not ours",
                 code=Code.INTERFACE_TAKEN,
                 details="another plugin or container uses this namespace; give flock another interface name",
             )
@@ -206,7 +206,7 @@ class PodLinks:
         if peer.accepts_ra:
             correct_switch(f"{conf}/{ifname}/accept_ra", "0", opener=opener)
 
-    def is_intact(self, allocation: Allocation, netns: str) -> bool:
+    def is_intact(self, allocation: "Allocation", netns: str) -> bool:
         """Is the link there, and is `netns` the namespace it leads to?  Raises if `netns` is no namespace."""
         with entered(netns, home=self.home) as found:
             if whose(allocation, found.identity) is Whose.ANOTHERS:
@@ -216,7 +216,7 @@ class PodLinks:
 
     # --- taking down ---
 
-    def detach(self, allocations: Collection[Allocation]) -> dict[str, FlockError | OSError]:
+    def detach(self, allocations: Collection["Allocation"]) -> dict[str, FlockError | OSError]:
         """Delete the links of all at once; what is gone already is fine.  Returns failures by container.
 
         Deleting a link takes its addresses, routes and neighbours along and touches no other link's, so a late
@@ -242,11 +242,11 @@ class PodLinks:
             self.host.run([r.delete_link(link) for link in links], ignore=[errno.ENODEV])
         elif links:
             # A number nobody else has: deleting by group takes whatever is in it.
-            group = random.SystemRandom().randrange(1 << 30, 1 << 31)
+            group = 1 << 30 | int.from_bytes(os.urandom(4), "big") >> 2
             requests = [*(r.set_group(link, group) for link in links), r.delete_group(group)]
             self.host.run(requests, ignore=[errno.ENODEV])
 
-    def _announced4(self, allocation: Allocation) -> list[r.Route]:
+    def _announced4(self, allocation: "Allocation") -> list[r.Route]:
         """IPv4 routes that BIRD may announce for the pod's primary address: only one it named can be such.
 
         The kernel tells nobody which IPv4 routes go with a link.  BIRD looks again when it hears that a link is down,
@@ -255,7 +255,7 @@ class PodLinks:
             return []
         return host_routes(link.index, allocation, frozenset({allocation.ip4}))[-1:]
 
-    def _clear_loopback(self, allocation: Allocation) -> None:
+    def _clear_loopback(self, allocation: "Allocation") -> None:
         """Anycast addresses sit on the pod's `lo`, which outlives the link if the namespace does.
 
         An ADD that failed may have been refused because the namespace is another pod's, or the node's own: what
@@ -273,7 +273,7 @@ class PodLinks:
 
     # --- looking ---
 
-    def leads_to(self, allocation: Allocation, found: Entered) -> bool:
+    def leads_to(self, allocation: "Allocation", found: Entered) -> bool:
         """Are the host interface, and the pod's interface in this namespace, the two ends of one link?"""
         host, peer = self.host.link(allocation.host_interface), found.socket.link(allocation.ifname)
         return host is not None and peer is not None and self.is_pair(host, peer, found.namespace)
@@ -287,21 +287,21 @@ class PodLinks:
 # --- the messages ---------------------------------------------------------------------------------------------
 
 
-def host_side(link: r.Link, allocation: Allocation, announced: Announced) -> list[r.Request]:
+def host_side(link: r.Link, wired: Wired, announced: Announced) -> list[r.Request]:
     index = link.index
-    label = alias(pod=allocation.pod, container_id=allocation.container_id, ifname=allocation.ifname)
+    label = alias(pod=wired.pod, container_id=wired.container_id, ifname=wired.ifname)
     requests = [r.describe_host_side(index, alias=label, has_ipv6=link.has_ipv6)]
-    if allocation.ip6:
+    if wired.ip6:
         requests.append(r.add_address(index, GATEWAY6_BYTES, 64))
     requests.append(r.set_up(index))
-    if allocation.ip6:
+    if wired.ip6:
         requests.append(r.make_local(index, GATEWAY6_BYTES))
-    requests += map(r.add_route, host_routes(index, allocation, announced))
-    requests += host_neighbours(index, allocation)
+    requests += map(r.add_route, host_routes(index, wired, announced))
+    requests += host_neighbours(index, wired)
     return requests
 
 
-def host_routes(index: int, allocation: Allocation, announced: Announced) -> list[r.Route]:
+def host_routes(index: int, wired: Wired, announced: Announced) -> list[r.Route]:
     return [
         r.host_route(
             packed(address),
@@ -309,26 +309,26 @@ def host_routes(index: int, allocation: Allocation, announced: Announced) -> lis
             protocol=PROTO_ANNOUNCE if address in announced else PROTO_POD,
             metric=ROUTE_METRIC,
         )
-        for address in primaries(allocation)
+        for address in primaries(wired)
     ]
 
 
-def host_neighbours(index: int, allocation: Allocation) -> list[r.Request]:
-    if not allocation.mac:  # set up by the original: its pods resolve, and their addresses are not known to us
+def host_neighbours(index: int, wired: Wired) -> list[r.Request]:
+    if not wired.mac:  # set up by the original: its pods resolve, and their addresses are not known to us
         return []
-    mac = bytes.fromhex(allocation.mac.replace(":", ""))
-    return [r.add_neighbour(index, packed(address), mac) for address in primaries(allocation)]
+    mac = bytes.fromhex(wired.mac.replace(":", ""))
+    return [r.add_neighbour(index, packed(address), mac) for address in primaries(wired)]
 
 
-def pod_side(index: int, allocation: Allocation) -> list[r.Request]:
+def pod_side(index: int, wired: Wired) -> list[r.Request]:
     requests = [r.set_up(LOOPBACK_INDEX), r.set_up(index)]
-    on_eth0 = dict.fromkeys((*primaries(allocation), *allocation.addresses))
+    on_eth0 = dict.fromkeys((*primaries(wired), *wired.addresses))
     requests += [r.add_address(index, a, 8 * len(a)) for a in map(packed, on_eth0)]
     requests += [r.make_local(index, packed(a)) for a in on_eth0 if ":" in a]
-    requests += [r.add_address(LOOPBACK_INDEX, a, 8 * len(a)) for a in map(packed, allocation.anycast)]
+    requests += [r.add_address(LOOPBACK_INDEX, a, 8 * len(a)) for a in map(packed, wired.anycast)]
     for gateway, fam, wanted in (
-        (GATEWAY6_BYTES, w.AF_INET6, allocation.ip6),
-        (GATEWAY4_BYTES, w.AF_INET, allocation.ip4),
+        (GATEWAY6_BYTES, w.AF_INET6, wired.ip6),
+        (GATEWAY4_BYTES, w.AF_INET, wired.ip4),
     ):
         if wanted:
             requests.append(r.add_neighbour(index, gateway, HOST_MAC))
@@ -337,7 +337,7 @@ def pod_side(index: int, allocation: Allocation) -> list[r.Request]:
     return requests
 
 
-def prepare_host_side(sysctl: Path, name: str, *, ipv6: bool) -> None:
+def prepare_host_side(sysctl: "str | Path", name: str, *, ipv6: bool) -> None:
     """Host side, before it goes up: no pod is the node's router, whichever families it has.
 
     `ipv6`: the pod has an IPv6 address, which works even where the node's default is off.

@@ -3,16 +3,18 @@
 import contextlib
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from flock.core.errors import FieldError, TryAgain, refusal
-from flock.core.model import Allocation
 from flock.core.whose import Identity, Whose, whose
 from flock.edge.boot import boot_id
 from flock.edge.kernel.netns import Netns, NoNamespace, inside, open_netns
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Glimpse, Netlink
+
+if TYPE_CHECKING:
+    from flock.core.model import Allocation
 
 T = TypeVar("T")
 
@@ -66,7 +68,7 @@ def number_of(namespace: Netns, *, seen_by: Netlink) -> int:
     return int(struct.unpack("=i", w.attrs(body, 4)[w.NETNSA_NSID])[0])
 
 
-def whose_is_at_its_path(home: Netns, allocation: Allocation) -> Whose:
+def whose_is_at_its_path(home: Netns, allocation: "Allocation") -> Whose:
     """Does the recorded path still lead to the pod's namespace?  TryAgain if that cannot be told now: whoever takes
     that for an answer gives up the addresses of a pod that runs."""
     if not allocation.netns:

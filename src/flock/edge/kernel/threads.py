@@ -18,7 +18,8 @@ from flock.edge.batching import Rounds
 from flock.edge.kernel import adopt, node, original, podcheck, services
 from flock.edge.kernel.announce import Changes, announce, announced
 from flock.edge.kernel.conntrack import Sweeper
-from flock.edge.kernel.making import Begun, Making
+from flock.edge.kernel.linkprocess import Begun
+from flock.edge.kernel.making import Making
 from flock.edge.kernel.observe import observe
 from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks, packed, prepare_host_side
 from flock.edge.kernel.podnetns import whose_is_at_its_path
@@ -52,7 +53,7 @@ def _host(links: PodLinks) -> Netlink:
 
 
 def _sysctl(links: PodLinks) -> Path:
-    return links.sysctl
+    return Path(links.sysctl)
 
 
 class Kernel:
@@ -70,7 +71,8 @@ class Kernel:
     @property
     def stuck(self) -> str:
         """Work that the kernel does not finish: nothing else is done in its thread, and no thread can be ended."""
-        held_up = [f"{w.name} for {w.busy_for:.0f} s" for w in self._workers if w.busy_for > LONG]
+        busy = {worker.name: worker.busy_for for worker in self._workers} | {"links": self._making.busy_for}
+        held_up = [f"{name} for {seconds:.0f} s" for name, seconds in busy.items() if seconds > LONG]
         return f"the kernel does not answer: {', '.join(held_up)}" if held_up else ""
 
     def close(self) -> None:
@@ -80,8 +82,11 @@ class Kernel:
 
     # --- pods ---
 
-    def begin(self, allocation: Allocation, claimed: Claimed) -> Begun | None:
-        return self._making.begin(allocation, claimed)
+    async def make_links(self, lock: int) -> None:
+        await self._making.run(lock)
+
+    def begin(self, allocation: Allocation) -> Begun | None:
+        return self._making.begin(allocation)
 
     async def give_up(self, begun: Begun) -> None:
         await self._making.give_up(begun)

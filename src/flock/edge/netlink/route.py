@@ -5,7 +5,6 @@ refuses.  Addresses are packed bytes (4 or 16), the caller's family follows from
 """
 
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from flock.edge.netlink import wire as w
@@ -121,9 +120,8 @@ def dump_links() -> Request:
     return Request("list links", w.RTM_GETLINK, w.NLM_F_ROOT_MATCH, _link_body(0, _NO_STATISTICS))
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    index: int
+class Link(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides a method of tuples
     name: str
     up: bool
     loopback: bool
@@ -205,9 +203,8 @@ def dump_addresses(index: int = 0) -> Request:
     return Request("list addresses", w.RTM_GETADDR, w.NLM_F_ROOT_MATCH, _IFADDR.pack(0, 0, 0, 0, index))
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    index: int
+class Address(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides a method of tuples
     address: bytes
     length: int
     scope: int
@@ -224,14 +221,13 @@ class Address:
 # --- routes -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """A route with at most one next hop.  `dst` is empty for the default route."""
 
     family: int
     dst: bytes
     length: int
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]
     gateway: bytes = b""
     protocol: int = w.RTPROT_STATIC
     metric: int = 0
@@ -333,9 +329,8 @@ def dump_neighbours(index: int = 0) -> Request:
     return Request("list neighbours", w.RTM_GETNEIGH, w.NLM_F_ROOT_MATCH, body)
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    index: int
+class Neighbour(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides a method of tuples
     address: bytes
     mac: bytes
     permanent: bool

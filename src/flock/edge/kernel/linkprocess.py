@@ -1,0 +1,163 @@
+"""The agent's end of the process that makes pods' links (`linkmaker`): one life of it."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import marshal
+import os
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+from flock.core.whose import Identity
+from flock.core.wiring import Wiring
+from flock.edge.kernel import linkmaker as asks
+from flock.edge.kernel.podlink import Announced, Attached
+
+log = logging.getLogger("links")
+
+# That wait to be brought up.  Each has a descriptor open there; in a burst of more, the rest waits for its rules first.
+BEGUN = 256
+ROOM = 8 << 20  # bytes under way: more than links can be begun at once
+SO_SNDBUFFORCE = 32
+PATIENCE = 5.0  # seconds for what it is at when it is told to end
+AT_ONCE = 32  # answers read in one turn of the loop
+
+
+class LinkProcess:
+    """For the event loop's thread, the main one: the process dies with the thread that began it.
+
+    `lock`: the process holds it too.  OSError if there can be none."""
+
+    def __init__(self, *, sysctl: str, lock: int) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                for end in (ours, theirs):
+                    with contextlib.suppress(PermissionError):  # then it is as large as others'
+                        end.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, ROOM)
+                command = [sys.executable, "-P", asks.__file__, str(theirs.fileno()), str(os.getpid()), sysctl]
+                self._process = subprocess.Popen(
+                    command, pass_fds=(theirs.fileno(), lock), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                )
+            except BaseException:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        self._socket = ours
+        self._numbers = itertools.count(1)
+        self._begun: dict[int, Begun] = {}
+        self.waiting = 0  # links that are begun and wait to be brought up
+        loop = asyncio.get_running_loop()
+        self.gone: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(ours, self._hear)
+
+    def begin(self, wiring: Wiring) -> "Begun | None":
+        """None: it cannot be asked to."""
+        number = next(self._numbers)
+        if not self.ask(asks.CREATE, number, tuple(wiring)):
+            return None
+        self.waiting += 1
+        begun = self._begun[number] = Begun(self, number)
+        return begun
+
+    def ask(self, which: int, number: int, what: Any) -> bool:
+        asked = marshal.dumps((which, number, what))
+        if self.gone.done() or len(asked) > asks.LONGEST:
+            return False
+        try:
+            self._socket.send(asked)
+        except OSError:
+            return False
+        return True
+
+    @property
+    def busy_for(self) -> float:
+        """Seconds that the oldest question has been waiting for its answer."""
+        now = time.monotonic()
+        return max((now - begun.asked_at for begun in self._begun.values() if begun.asked_at), default=0.0)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def end(self) -> None:
+        """Return when it has ended, and nothing is made there any more."""
+        self._hang_up()
+        await asyncio.to_thread(self._outlive)
+        for begun in self._begun.values():
+            begun.finish(asks.FAILED, "the process that makes links has ended")
+        self._begun.clear()
+
+    def _outlive(self) -> None:
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _hear(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                told = self._socket.recv(asks.LONGEST_ANSWER)
+            except BlockingIOError:
+                return
+            except OSError:
+                told = b""
+            if not told:
+                self._hang_up()
+                return
+            which, number, what = marshal.loads(told)
+            if which != asks.IDENTIFIED:
+                self._begun.pop(number).finish(which, what)
+            else:
+                self._begun[number].identify(Identity(*what))
+
+    def _hang_up(self) -> None:
+        """It ends then, once it has done what it is at."""
+        if self.gone.done():
+            return
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        self.gone.set_result(None)
+
+
+class Begun:
+    """A link that is begun there.  `bring_up` or `drop` is next, and then `ended`.
+
+    `identified` is told before anything is made, or never: where the namespace could not be entered, or nobody waits
+    any more.  `up`: what was made; None where it was not, and nobody makes it there any more."""
+
+    def __init__(self, process: LinkProcess, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._process, self._number = process, number
+        self.identified: asyncio.Future[Identity] = loop.create_future()
+        self.up: asyncio.Future[Attached | None] = loop.create_future()
+        self.asked_at = time.monotonic()  # 0: nothing is asked of it now
+        self._netns: Identity | None = None
+
+    def bring_up(self, announced: Announced) -> None:
+        self._ask(asks.BRING_UP, tuple(announced))
+
+    def drop(self) -> None:
+        self.identified.cancel()
+        self._ask(asks.DROP, None)
+
+    def _ask(self, which: int, what: Any) -> None:
+        self._process.waiting -= 1
+        self.asked_at = time.monotonic()
+        if not self.up.done() and not self._process.ask(which, self._number, what):
+            self._process.kill()  # what is not finished there must end there
+
+    def identify(self, netns: Identity) -> None:
+        self.asked_at, self._netns = 0.0, netns
+        if not self.identified.done():
+            self.identified.set_result(netns)
+
+    def finish(self, which: int, what: Any) -> None:
+        if which == asks.FAILED:
+            log.info("a link is made by the agent itself reason=%s", what)
+        self.up.set_result(Attached(what, self._netns) if which == asks.UP and self._netns is not None else None)
+        self.identified.cancel()
