@@ -5,12 +5,14 @@ with all its namespaces together.  At each level a floor that writes a file as l
 to tell the kernel's and the disk's part in the growth, and the machine's mood, from flock's.
 """
 
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from contenders import ENTRY_BYTES, Flock, Floor
+from flock.edge.kernel.linkmaker import NAME as LINKS
 from measuring import (
     Bench,
     Outcome,
@@ -76,15 +78,31 @@ class Scale:
 
 
 def read_memory(pid: int) -> dict[str, float]:
-    """MiB resident, and resident with shared pages divided among those who share them."""
-    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    fields = {line.split(":")[0]: line.split()[1] for line in rollup.splitlines()[1:]}
-    return {"rss": int(fields["Rss"]) / 1024, "pss": int(fields["Pss"]) / 1024}
+    """MiB resident, and resident with shared pages divided among those who share them.  An agent's is that of both its
+    processes: pages that both have are counted twice in the first."""
+    sums = {"rss": 0.0, "pss": 0.0}
+    for process in _processes(pid):
+        rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
+        fields = {line.split(":")[0]: line.split()[1] for line in rollup.splitlines()[1:]}
+        sums = {name: mib + int(fields[name.capitalize()]) / 1024 for name, mib in sums.items()}
+    return sums
 
 
 def cpu_ns(pid: int) -> int:
-    """Time all threads of a process spent on a CPU: its POSIX CPU clock counts nanoseconds, /proc/PID/stat ticks."""
-    return time.clock_gettime_ns(~pid << 3 | 2)  # clock_getcpuclockid(pid), which Python only has for threads
+    """Time all threads of a process, of an agent both its processes, spent on a CPU: the POSIX CPU clock counts
+    nanoseconds, /proc/PID/stat ticks."""
+    # clock_getcpuclockid(pid), which Python only has for threads
+    return sum(time.clock_gettime_ns(~process << 3 | 2) for process in _processes(pid))
+
+
+def _processes(pid: int) -> list[int]:
+    """It, and the one that makes its links.  Others that it starts come and go."""
+    found = [pid]
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+            if Path(f"/proc/{child}/comm").read_bytes().strip() == LINKS:
+                found.append(int(child))
+    return found
 
 
 def _idle_cpu(pid: int, seconds: float) -> float:
