@@ -1,9 +1,9 @@
 """The kernel, off the event loop.
 
 A netlink request is worked off inside the send and may wait for a lock that all of the host's network
-configuration shares, so it never runs on the loop.  Threads, each with sockets of its own: one sets pods up
-(`making`) and announces, two do what takes long (deletions, dumps), so that a burst of DELs holds up neither.  One more
-forgets flows, for which nobody waits.
+configuration shares, so it never runs on the loop.  Pods are set up by a process (`making`).  Threads, each with
+sockets of its own: one announces and sets up what that process does not, two do what takes long (deletions, dumps), so
+that a burst of DELs holds up neither.  One more forgets flows, for which nobody waits.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
