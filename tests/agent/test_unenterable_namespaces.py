@@ -17,8 +17,7 @@ NAMED = "2001:db8:53::7"
 ASKED = {"annotations": {OWN + "addresses": NAMED, OWN + "anycast": ANYCAST}}
 WHERE = ("netns", "netns_id", "netns_cookie", "boot_id", "ifname", "anycast")
 CONFIG = granting(addresses={"allowed": [{"prefixes": ["2001:db8:53::/64"]}]})
-# The agent opens its own for each of three threads; those it can.
-SHORTAGES = ["netns.enter=ENOMEM", *slowly("netns.open=EMFILE@4-99999", "netns.open=ENFILE@4-99999")]
+SHORTAGES = ["netns.enter=ENOMEM", *slowly("netns.open=EMFILE", "netns.open=ENFILE")]
 
 
 @pytest.fixture(params=SHORTAGES)

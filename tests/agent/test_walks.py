@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from clustered import Clustered, closed, clustered, pod
 
+from flock.edge.kernel.linkmaker import NAME
 from harness import ROOT, Node, eventually
 
 ANYCAST = "192.0.3.53"
@@ -32,7 +33,8 @@ def write(*_):
     os.rename(out + ".new", out)
 
 
-if sys.orig_argv[1].endswith("flock-agent"):
+if any(part.endswith(("flock-agent", "linkmaker.py")) for part in sys.orig_argv[:3]):
+    out += f".{os.getpid()}"
     signal.signal(signal.SIGUSR1, lambda *_: entered.clear())
     signal.signal(signal.SIGUSR2, write)
     threading.setprofile(note)
@@ -41,7 +43,7 @@ if sys.orig_argv[1].endswith("flock-agent"):
 
 
 class Walker:
-    """An agent whose steps are noted."""
+    """An agent whose steps are noted, and those of its process of links."""
 
     def __init__(self, cluster: Clustered, walked: Path) -> None:
         self.cluster = cluster
@@ -53,18 +55,28 @@ class Walker:
 
     def passes(self, walk: str) -> bool:
         """Has it been in all rooms of that walk?"""
-        self.walked.unlink(missing_ok=True)
+        written = [self.walked.with_suffix(f".{process}") for process in self._processes()]
+        for file in written:
+            file.unlink(missing_ok=True)
         self._signal(signal.SIGUSR2)
-        eventually(self.walked.exists, what="the rooms entered to be written down")
-        missing = rooms(walk) - {name.rpartition("/")[2] for name in self.walked.read_text().split()}
+        eventually(lambda: all(file.exists() for file in written), what="the rooms entered to be written down")
+        entered = " ".join(file.read_text() for file in written)
+        missing = rooms(walk) - {name.rpartition("/")[2] for name in entered.split()}
         if missing != self._missing:
             print(f"{walk}: not in {sorted(missing)}")  # for whoever reads why the test failed
         self._missing = missing
         return not missing
 
     def _signal(self, number: signal.Signals) -> None:
+        for process in self._processes():
+            os.kill(process, number)
+
+    def _processes(self) -> list[int]:
         assert self.cluster.node.agent is not None
-        self.cluster.node.agent.send_signal(number)
+        agent = self.cluster.node.agent.pid
+        children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+        links = [int(child) for child in children if Path(f"/proc/{child}/comm").read_bytes().strip() == NAME]
+        return [agent, *links]
 
 
 def rooms(walk: str) -> set[str]:
