@@ -5,7 +5,7 @@ from flooding import flood, flows, flows_of
 from looking import addresses_of
 
 from flock.edge.kernel.conntrack import Sweeper
-from flock.edge.kernel.podlink import packed
+from flock.edge.kernel.linkmessages import packed
 from harness import Node, eventually
 from namespaces import within
 

@@ -1,19 +1,22 @@
 """Throw-away network namespaces with our netlink in them, and `ip -j` as the second opinion."""
 
 import asyncio
+import functools
 import itertools
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from ipaddress import ip_address
 from typing import Any
 
+from flock.core.model import Allocation
+from flock.core.naming import format_mac, host_interface, pod_mac
 from flock.edge.kernel.monitor import Event, Monitor
 from flock.edge.kernel.netns import inside, open_netns, own_netns
 from flock.edge.netlink import route as r
 from flock.edge.netlink.socket import Netlink
-from looping import PATIENCE
+from looping import PATIENCE, looped
 
 HOST, POD = b"\x02\0\0\0\0\x01", b"\x0a\0\0\0\0\x02"
 GATEWAY = ip_address("fe80::1").packed
@@ -117,3 +120,33 @@ class Ear:
         await self.until(lambda: any(mark.encode() + b"\0" in link._body for link in self.links))
         heard, self.heard = self.heard, []
         return [event for event in heard if event[1] != LOOPBACK]
+
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+def on_the_node(test: Test) -> Callable[..., None]:
+    """The test's loop runs in the node's namespace, as an agent's does."""
+
+    @functools.wraps(test)
+    def run(node: Space, **others: Any) -> None:
+        node.open(lambda: looped(test)(node, **others))
+
+    return run
+
+
+def entry(pod: Space, container: str = "c1") -> Allocation:
+    return Allocation(
+        container_id=container,
+        namespace="default",
+        pod_name="web",
+        owner_uid="",
+        ip4="192.0.2.7",
+        state="pending",
+        allocated_at="",
+        netns=f"/run/netns/{pod.name}",
+        ifname="eth0",
+        host_interface=host_interface(container),
+        mac=format_mac(pod_mac(container)),
+        mtu=1500,
+    )

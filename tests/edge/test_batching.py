@@ -12,11 +12,11 @@ from looping import looped
 class Work:
     """Remembers what each round was asked for; rounds are held up or fail by their number."""
 
-    def __init__(self, beside: float | None = None) -> None:
+    def __init__(self) -> None:
         self.asked: list[list[str]] = []
         self.held: dict[int, asyncio.Event] = {}
         self.failing: dict[int, BaseException] = {}
-        self.rounds = Rounds(self, beside=beside)
+        self.rounds = Rounds(self)
 
     async def __call__(self, asked: list[str]) -> int:
         self.asked.append(asked)
@@ -32,10 +32,6 @@ class Work:
         joined = [self.rounds.join(name) for name in names]
         await turns()
         return joined
-
-    async def begun(self, number: int) -> None:
-        while len(self.asked) < number:  # noqa: ASYNC110 - no event tells it
-            await asyncio.sleep(0.001)
 
     def hold(self, number: int) -> Callable[[], None]:
         """Call what is returned to let that round go on."""
@@ -142,47 +138,3 @@ async def test_it_is_busy_from_the_first_who_asks_to_the_last_answer(work: Work)
 async def test_with_nothing_asked_for_it_is_finished_at_once(work: Work) -> None:
     await work.rounds.finished()
     assert work.asked == []
-
-
-@looped
-async def test_a_second_round_goes_on_beside_the_first_with_all_who_come_in_a_moment() -> None:
-    work = Work(beside=0.001)
-    go_on = work.hold(1)
-    first, later = await work.join("a"), [*await work.join("b", "c"), *await work.join("d")]
-    assert await asyncio.gather(*later) == [2] * 3
-    assert not first[0].done() and work.rounds.busy
-    go_on()
-    assert await asyncio.gather(*first) == [1]
-    await work.rounds.finished()
-    assert work.asked == [["a"], ["b", "c", "d"]] and not work.rounds.busy
-
-
-@looped
-async def test_who_comes_while_two_rounds_are_under_way_gets_what_follows_the_first_that_ends() -> None:
-    work = Work(beside=0.001)
-    ends = [work.hold(1), work.hold(2)]
-    first, second = await work.join("a"), await work.join("b")
-    await work.begun(2)
-    third = await work.join("c")
-    ends[1]()
-    assert await asyncio.gather(*second, *third) == [2, 3]
-    assert not first[0].done()
-    ends[0]()
-    await work.rounds.finished()
-    assert work.asked == [["a"], ["b"], ["c"]]
-
-
-@looped
-async def test_nobody_is_left_waiting_where_either_of_two_rounds_is_cancelled() -> None:
-    for cancelled in (1, 2):
-        work = Work(beside=0.001)
-        ends = [work.hold(1), work.hold(2)]
-        work.failing[cancelled] = asyncio.CancelledError()
-        asked = [*await work.join("a"), *await work.join("b")]
-        await work.begun(2)
-        asked += await work.join("c")
-        for end in ends:
-            end()
-        await asyncio.wait(asked)
-        await work.rounds.finished()
-        assert await work.rounds.join("d") == len(work.asked)

@@ -3,57 +3,24 @@
 import asyncio
 import contextlib
 import fcntl
-import functools
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from spaces import Space
+from spaces import Space, entry, on_the_node
 
 from flock.core.errors import FlockError
 from flock.core.model import Allocation
-from flock.core.naming import format_mac, host_interface, pod_mac
 from flock.core.whose import Identity
 from flock.edge.boot import boot_id
 from flock.edge.kernel import making as module
 from flock.edge.kernel.linkprocess import Begun
 from flock.edge.kernel.making import Making
 from flock.edge.kernel.netns import own_netns
-from looping import looped
-
-Test = Callable[..., Coroutine[Any, Any, None]]
-
-
-def on_the_node(test: Test) -> Callable[..., None]:
-    """The test's loop runs in the node's namespace, as an agent's does."""
-
-    @functools.wraps(test)
-    def run(node: Space, **others: Any) -> None:
-        node.open(lambda: looped(test)(node, **others))
-
-    return run
-
-
-def entry(pod: Space, container: str = "c1") -> Allocation:
-    return Allocation(
-        container_id=container,
-        namespace="default",
-        pod_name="web",
-        owner_uid="",
-        ip4="192.0.2.7",
-        state="pending",
-        allocated_at="",
-        netns=f"/run/netns/{pod.name}",
-        ifname="eth0",
-        host_interface=host_interface(container),
-        mac=format_mac(pod_mac(container)),
-        mtu=1500,
-    )
 
 
 def nobody(_: str) -> bool:

@@ -16,8 +16,8 @@ from flock.core.facts import Network
 from flock.core.model import Allocation
 from flock.core.nodeconfig import NodeConfig
 from flock.edge.kernel.compare import Difference, aggregate_differences, blackholed
+from flock.edge.kernel.linkmessages import packed
 from flock.edge.kernel.observe import Observed
-from flock.edge.kernel.podlink import packed
 
 log = logging.getLogger("node")
 

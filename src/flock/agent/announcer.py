@@ -26,7 +26,7 @@ from flock.core.happenings import Announced, Drained, Rerouted, Undrained, Withd
 from flock.core.kinds import NAMESPACES, NODES, PODS, Aspect
 from flock.edge.cache import Cache
 from flock.edge.kernel.announce import Changes
-from flock.edge.kernel.podlink import packed
+from flock.edge.kernel.linkmessages import packed
 from flock.edge.kernel.threads import Kernel
 
 log = logging.getLogger("anycast")

@@ -26,7 +26,7 @@ from flock.core.kinds import NODES, Key
 from flock.core.model import Allocation
 from flock.core.services import Offer, excluded
 from flock.edge.cache import Cache
-from flock.edge.kernel.podlink import packed
+from flock.edge.kernel.linkmessages import packed
 from flock.edge.kernel.threads import Kernel
 
 log = logging.getLogger("services")

@@ -2,9 +2,6 @@
 
 Whoever needs something done waits for the next round.  All who wait when it begins share it; who comes while one is
 under way gets the next.  A round that fails has failed for all who shared it, and for nobody later.
-
-Work that only waits may be done twice at once.  Then who comes while one round is under way need not wait for its end,
-but would get a round alone, and the next comer none: so the second begins when nobody has come for a moment.
 """
 
 import asyncio
@@ -22,19 +19,16 @@ class Rounds(Generic[T, R]):
     Who gives up waiting disturbs nobody: what was asked for is done all the same.
     """
 
-    def __init__(self, work: Callable[[list[T]], Awaitable[R]], *, beside: float | None = None) -> None:
-        """`beside`: a second round may be under way, once nobody has come for so many seconds."""
+    def __init__(self, work: Callable[[list[T]], Awaitable[R]]) -> None:
         self._work = work
-        self._beside = beside
         self._asked: list[T] = []
         self._waiting: list[asyncio.Future[R]] = []
         self._task: asyncio.Task[None] | None = None  # held: the loop itself does not
-        self._second: asyncio.Task[None] | None = None
 
     @property
     def busy(self) -> bool:
         """A round is under way, or about to be."""
-        return self._task is not None or self._second is not None
+        return self._task is not None
 
     def join(self, asked: T) -> "asyncio.Future[R]":
         loop = asyncio.get_running_loop()
@@ -43,33 +37,14 @@ class Rounds(Generic[T, R]):
         self._waiting.append(done)
         if self._task is None:
             self._task = loop.create_task(self._run())  # begins when whoever is about to ask in this turn has asked
-        elif self._second is None and self._beside is not None:
-            self._second = loop.create_task(self._run_beside(self._beside))
         return done
 
     async def finished(self) -> None:
         """Return once nobody waits any more."""
-        while under_way := [task for task in (self._task, self._second) if task is not None]:
-            await asyncio.wait(under_way)
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        try:
-            await self._serve()
-        finally:
-            self._task = None
-
-    async def _run_beside(self, moment: float) -> None:
-        try:
-            come = 0
-            while come < len(self._waiting):
-                come = len(self._waiting)
-                await asyncio.sleep(moment)
-            await self._serve()
-        finally:
-            self._second = None
-
-    async def _serve(self) -> None:
-        """Rounds until nobody waits."""
         waiting: list[asyncio.Future[R]] = []
         try:
             while self._waiting:
@@ -90,3 +65,5 @@ class Rounds(Generic[T, R]):
                 done.cancel()
             self._asked, self._waiting = [], []
             raise
+        finally:
+            self._task = None

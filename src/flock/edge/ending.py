@@ -1,4 +1,4 @@
-"""Ending what one has begun, and waiting for its end."""
+"""Ending what one has begun, and waiting for ends."""
 
 import asyncio
 from typing import Any
@@ -26,3 +26,8 @@ async def outlast(*begun: "asyncio.Future[Any]") -> None:
             own = error
     if own is not None:
         raise own
+
+
+async def first(*begun: "asyncio.Future[Any]") -> None:
+    """Return once one of them has ended, however."""
+    await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)

@@ -20,9 +20,10 @@ from flock.core.model import Allocation
 from flock.core.naming import POD_INTERFACE, format_mac, host_interface
 from flock.core.whose import Identity
 from flock.edge.boot import boot_id
+from flock.edge.kernel.linkmessages import LOOPBACK_INDEX, packed
 from flock.edge.kernel.netns import open_netns
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed, observe
-from flock.edge.kernel.podlink import LOOPBACK_INDEX, PodLinks, packed
+from flock.edge.kernel.podlink import PodLinks
 from flock.edge.kernel.podnetns import entered, number_of
 from flock.edge.netlink import route as r
 from flock.edge.netlink.socket import Netlink

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from flock.core.announcing import Via
 from flock.core.errors import KernelRefused
 from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD, ROUTE_METRIC
-from flock.edge.kernel.podlink import packed
+from flock.edge.kernel.linkmessages import packed
 from flock.edge.netlink import nexthop as n
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w

@@ -13,8 +13,8 @@ from ipaddress import ip_address, ip_network
 from flock.core.facts import Network
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY6, HOST_MAC, PROTO_POD, alias, format_mac
+from flock.edge.kernel.linkmessages import GATEWAY6_BYTES, host_routes, packed, primaries
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed
-from flock.edge.kernel.podlink import GATEWAY6_BYTES, host_routes, packed, primaries
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 

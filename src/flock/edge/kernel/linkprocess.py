@@ -15,7 +15,8 @@ from typing import Any
 from flock.core.whose import Identity
 from flock.core.wiring import Wiring
 from flock.edge.kernel import linkmaker as asks
-from flock.edge.kernel.podlink import Announced, Attached
+from flock.edge.kernel.linkmessages import Announced
+from flock.edge.kernel.podlink import Attached
 
 log = logging.getLogger("links")
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from flock.core.model import Allocation
 from flock.core.wiring import Wiring
 from flock.edge.ending import outlast
+from flock.edge.kernel.linkmessages import Announced
 from flock.edge.kernel.linkprocess import BEGUN, Begun, LinkProcess
-from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks
+from flock.edge.kernel.podlink import Attached, Claimed, PodLinks
 from flock.edge.worker import Worker, unheard
 
 log = logging.getLogger("links")

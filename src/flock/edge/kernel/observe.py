@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from flock.core.faults import Point, faults
 from flock.core.naming import PROTO_ANNOUNCE, PROTO_POD, is_host_interface
-from flock.edge.kernel.podlink import GATEWAY6_BYTES
+from flock.edge.kernel.linkmessages import GATEWAY6_BYTES
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink

@@ -10,14 +10,8 @@ from flock.core.errors import SHORTAGES, FieldError, KernelRefused
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, format_mac
 from flock.core.whose import Whose, whose
-from flock.edge.kernel.podlink import (
-    GATEWAY4_BYTES,
-    GATEWAY6_BYTES,
-    LOOPBACK_INDEX,
-    PodLinks,
-    packed,
-    primaries,
-)
+from flock.edge.kernel.linkmessages import GATEWAY4_BYTES, GATEWAY6_BYTES, LOOPBACK_INDEX, packed, primaries
+from flock.edge.kernel.podlink import PodLinks
 from flock.edge.kernel.podnetns import Entered, entered
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w

@@ -13,34 +13,23 @@ address detection, no resolution.
 
 import contextlib
 import errno
-import ipaddress
 import os
-import socket
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from flock.core.errors import Code, FieldError, FlockError, KernelRefused
 from flock.core.faults import Point, faults
-from flock.core.naming import (
-    GATEWAY4,
-    GATEWAY6,
-    HOST_MAC,
-    PROTO_ANNOUNCE,
-    PROTO_POD,
-    ROUTE_METRIC,
-    alias,
-    is_host_interface,
-)
+from flock.core.naming import HOST_MAC, is_host_interface
 from flock.core.whose import Identity, Whose, whose
 from flock.core.wiring import Wired
 from flock.edge.boot import boot_id
 from flock.edge.kernel import carrier
 from flock.edge.kernel.freshproc import FreshProc
+from flock.edge.kernel.linkmessages import LOOPBACK_INDEX, Announced, host_routes, host_side, packed, pod_side
 from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
 from flock.edge.kernel.podnetns import Entered, entered, identify, number_of, socket_in
 from flock.edge.kernel.switches import correct_switch, write_switch
 from flock.edge.netlink import route as r
-from flock.edge.netlink import wire as w
 from flock.edge.netlink.socket import Netlink
 
 if TYPE_CHECKING:
@@ -48,22 +37,8 @@ if TYPE_CHECKING:
 
     from flock.core.model import Allocation
 
-GATEWAY6_BYTES = ipaddress.IPv6Address(GATEWAY6).packed
-GATEWAY4_BYTES = ipaddress.IPv4Address(GATEWAY4).packed
-LOOPBACK_INDEX = 1  # in every namespace
-
-Announced = Collection[str]
 Claimed = Callable[[str], bool]
 Identified = Callable[[Identity], None]
-
-
-def packed(address: str) -> bytes:
-    """A canonical address as bytes.  Not by `ipaddress`, which takes ten times as long."""
-    return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
-
-
-def primaries(wired: Wired) -> list[str]:
-    return [a for a in (wired.ip6, wired.ip4) if a]
 
 
 class Attached(NamedTuple):
@@ -74,12 +49,14 @@ class Attached(NamedTuple):
 
 
 class Bare(NamedTuple):
-    """A pair that is down: the host side, the pod side's index, and a socket in the pod's namespace."""
+    """A pair that is down: the host side, a socket in the pod's namespace, and what brings up either end, composed
+    while nobody waits.  What is announced is not known by then, and mostly nothing."""
 
     host: r.Link
-    peer: int
     pod: Netlink
     netns: Identity
+    host_side: list[r.Request]
+    pod_side: list[r.Request]
 
 
 class PodLinks:
@@ -130,15 +107,15 @@ class PodLinks:
                     raise
         finally:
             namespace.close()
-        return Bare(link, peer.index, pod, identity)
+        return Bare(link, pod, identity, host_side(link, wired, announced=()), pod_side(peer.index, wired))
 
     def bring_up(self, wired: Wired, bare: Bare, *, announced: Announced) -> Attached:
         """From a bare pair to a working pod."""
         with bare.pod as pod:
-            self.host.run(host_side(bare.host, wired, announced))
+            self.host.run(host_side(bare.host, wired, announced) if announced else bare.host_side)
             faults.reach(Point.ADD_HOST_SIDE)
             # Host side first: when the pod side comes up, everything a first packet needs is there.
-            pod.run(pod_side(bare.peer, wired))
+            pod.run(bare.pod_side)
             carrier.start_queue(self.host, bare.host.name)
             faults.reach(Point.ADD_POD_SIDE)
         return Attached(bare.host.index, bare.netns)
@@ -216,11 +193,13 @@ class PodLinks:
 
     # --- taking down ---
 
-    def detach(self, allocations: Collection["Allocation"]) -> dict[str, FlockError | OSError]:
+    def detach(
+        self, allocations: Collection["Allocation"], *, link_alone: "Callable[[Collection[Allocation]], None]"
+    ) -> dict[str, FlockError | OSError]:
         """Delete the links of all at once; what is gone already is fine.  Returns failures by container.
 
         Deleting a link takes its addresses, routes and neighbours along and touches no other link's, so a late
-        DEL never harms the sandbox that holds the same address now.
+        DEL never harms the sandbox that holds the same address now.  `link_alone` is told when nothing else is left.
         """
         try:
             for allocation in allocations:
@@ -228,16 +207,18 @@ class PodLinks:
             self.host.run(
                 [r.delete_route(route) for a in allocations for route in self._announced4(a)], ignore=(errno.ESRCH,)
             )
+            link_alone(allocations)
             self.delete_links([a.host_interface for a in allocations])
         except (FlockError, OSError) as error:
             if len(allocations) == 1:
                 return {a.container_id: error for a in allocations}
-            return {k: v for a in allocations for k, v in self.detach([a]).items()}  # one must not fail the others
+            one_by_one = [self.detach([a], link_alone=link_alone) for a in allocations]  # one must not fail the others
+            return {who: failed for failures in one_by_one for who, failed in failures.items()}
         return {}
 
     def delete_links(self, links: Collection[str | int]) -> None:
-        """By name or index; what is gone is fine.  One deletion waits some 20 ms for the kernel's grace periods, and so
-        does a group of any size."""
+        """By name or index; what is gone is fine.  For one deletion the kernel waits 14 to 40 ms before it answers, and
+        so it does for a group of any size: whoever wants to know earlier listens (`deleting.py`)."""
         if len(links) == 1:
             self.host.run([r.delete_link(link) for link in links], ignore=[errno.ENODEV])
         elif links:
@@ -282,59 +263,6 @@ class PodLinks:
         """`peer` is in `namespace`.  Numbers of links are each namespace's own, so two that agree may be others'."""
         numbers_agree = (host.peer_index, peer.peer_index) == (peer.index, host.index)
         return numbers_agree and 0 <= host.peer_netns == number_of(namespace, seen_by=self.host)
-
-
-# --- the messages ---------------------------------------------------------------------------------------------
-
-
-def host_side(link: r.Link, wired: Wired, announced: Announced) -> list[r.Request]:
-    index = link.index
-    label = alias(pod=wired.pod, container_id=wired.container_id, ifname=wired.ifname)
-    requests = [r.describe_host_side(index, alias=label, has_ipv6=link.has_ipv6)]
-    if wired.ip6:
-        requests.append(r.add_address(index, GATEWAY6_BYTES, 64))
-    requests.append(r.set_up(index))
-    if wired.ip6:
-        requests.append(r.make_local(index, GATEWAY6_BYTES))
-    requests += map(r.add_route, host_routes(index, wired, announced))
-    requests += host_neighbours(index, wired)
-    return requests
-
-
-def host_routes(index: int, wired: Wired, announced: Announced) -> list[r.Route]:
-    return [
-        r.host_route(
-            packed(address),
-            index=index,
-            protocol=PROTO_ANNOUNCE if address in announced else PROTO_POD,
-            metric=ROUTE_METRIC,
-        )
-        for address in primaries(wired)
-    ]
-
-
-def host_neighbours(index: int, wired: Wired) -> list[r.Request]:
-    if not wired.mac:  # set up by the original: its pods resolve, and their addresses are not known to us
-        return []
-    mac = bytes.fromhex(wired.mac.replace(":", ""))
-    return [r.add_neighbour(index, packed(address), mac) for address in primaries(wired)]
-
-
-def pod_side(index: int, wired: Wired) -> list[r.Request]:
-    requests = [r.set_up(LOOPBACK_INDEX), r.set_up(index)]
-    on_eth0 = dict.fromkeys((*primaries(wired), *wired.addresses))
-    requests += [r.add_address(index, a, 8 * len(a)) for a in map(packed, on_eth0)]
-    requests += [r.make_local(index, packed(a)) for a in on_eth0 if ":" in a]
-    requests += [r.add_address(LOOPBACK_INDEX, a, 8 * len(a)) for a in map(packed, wired.anycast)]
-    for gateway, fam, wanted in (
-        (GATEWAY6_BYTES, w.AF_INET6, wired.ip6),
-        (GATEWAY4_BYTES, w.AF_INET, wired.ip4),
-    ):
-        if wanted:
-            requests.append(r.add_neighbour(index, gateway, HOST_MAC))
-            default = r.Route(fam, b"", 0, index=index, gateway=gateway, onlink=True)
-            requests.append(r.add_route(default))
-    return requests
 
 
 def prepare_host_side(sysctl: "str | Path", name: str, *, ipv6: bool) -> None:

@@ -2,8 +2,8 @@
 
 A netlink request is worked off inside the send and may wait for a lock that all of the host's network
 configuration shares, so it never runs on the loop.  Pods are set up by a process (`making`).  Threads, each with
-sockets of its own: one announces and sets up what that process does not, two do what takes long (deletions, dumps), so
-that a burst of DELs holds up neither.  One more forgets flows, for which nobody waits.
+sockets of its own: one announces and sets up what that process does not, one makes dumps and what else takes long, some
+delete (`deleting`).  One more forgets flows, for which nobody waits.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from flock.core.announcing import Via
-from flock.core.errors import FlockError
 from flock.core.model import Allocation
 from flock.core.whose import Whose
-from flock.edge.batching import Rounds
 from flock.edge.kernel import adopt, node, original, podcheck, services
 from flock.edge.kernel.announce import Changes, announce, announced
 from flock.edge.kernel.conntrack import Sweeper
+from flock.edge.kernel.deleting import Deleting
+from flock.edge.kernel.linkmessages import Announced, packed
 from flock.edge.kernel.linkprocess import Begun
 from flock.edge.kernel.making import Making
 from flock.edge.kernel.observe import observe
-from flock.edge.kernel.podlink import Announced, Attached, Claimed, PodLinks, packed, prepare_host_side
+from flock.edge.kernel.podlink import Attached, Claimed, PodLinks, prepare_host_side
 from flock.edge.kernel.podnetns import whose_is_at_its_path
 from flock.edge.netlink.socket import Netlink
 from flock.edge.worker import Worker
@@ -29,7 +29,6 @@ from flock.edge.worker import Worker
 P = ParamSpec("P")
 T = TypeVar("T")
 Tool = TypeVar("Tool")
-GATHER = 0.002  # seconds without another DEL after which those that came are served together
 LONG = 30.0  # seconds for one piece of work: a thousand links are deleted in less
 
 
@@ -63,21 +62,21 @@ class Kernel:
         self._making = Making(sysctl=sysctl)
         self._fast, self._fast_links = self._making.thread, self._making.links
         self._slow, self._slow_links = Worker("kernel"), PodLinks(sysctl=sysctl)
-        self._deleting = [(self._slow, self._slow_links), (Worker("kernel-2"), PodLinks(sysctl=sysctl))]
-        self._workers = [self._fast, *(thread for thread, _ in self._deleting)]
+        self._deleting = Deleting(sysctl=sysctl)
         self._sweeper = Sweeper(sysctl=str(sysctl))
-        self._deletions = Rounds(self._delete, beside=GATHER)
 
     @property
     def stuck(self) -> str:
         """Work that the kernel does not finish: nothing else is done in its thread, and no thread can be ended."""
-        busy = {worker.name: worker.busy_for for worker in self._workers} | {"links": self._making.busy_for}
+        workers = self._fast, self._slow, *self._deleting.workers
+        busy = {worker.name: worker.busy_for for worker in workers} | {"links": self._making.busy_for}
         held_up = [f"{name} for {seconds:.0f} s" for name, seconds in busy.items() if seconds > LONG]
         return f"the kernel does not answer: {', '.join(held_up)}" if held_up else ""
 
     def close(self) -> None:
-        for worker in self._workers:
-            worker.close()
+        self._fast.close()
+        self._slow.close()
+        self._deleting.close()
         self._sweeper.close()
 
     # --- pods ---
@@ -110,17 +109,11 @@ class Kernel:
         return await self._fast.run(whose_is_at_its_path, self._fast_links.home, allocation)
 
     async def detach(self, allocation: Allocation) -> None:
-        """Take a pod's link down.  Calls that come while a deletion is under way share the next one, beside it."""
-        failures = await self._deletions.join(allocation)
-        if allocation.container_id in failures:
-            raise failures[allocation.container_id]
-
-    async def _delete(self, doomed: list[Allocation]) -> dict[str, FlockError | OSError]:
-        """What went wrong, by container."""
-        thread, links = min(self._deleting, key=lambda one: one[0].load)
-        failures = await thread.run(links.detach, doomed)
-        self._sweeper.forget(address for allocation in doomed for address in _carried(allocation))
-        return failures
+        """Take a pod's link down."""
+        try:
+            await self._deleting.delete(allocation)
+        finally:
+            self._sweeper.forget(_carried(allocation))
 
     delete_links = _in_slow_thread(PodLinks.delete_links, _links)
     pod_differences = _in_slow_thread(podcheck.pod_differences, _links)

@@ -1,0 +1,227 @@
+"""A pod's link is gone for whoever waits as soon as the kernel says so, which is long before it answers."""
+
+import asyncio
+import contextlib
+import errno
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from spaces import LOOPBACK, Space, entry, on_the_node, packed, veth
+
+from flock.core.errors import FlockError
+from flock.core.model import Allocation
+from flock.edge.kernel.deleting import Deleting
+from flock.edge.netlink import route as r
+from flock.edge.netlink import sieve
+
+
+class Held:
+    """Threads that stop when all but the link is taken down, before it is deleted, or when the link is deleted, before
+    they say so."""
+
+    def __init__(self, deleting: Deleting, *, at: str) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.rounds: list[list[str]] = []
+        for _, links in deleting._threads:
+            links.detach = self._stopping(links.detach, at)  # type: ignore[method-assign]
+
+    def _stopping(self, detach: Any, at: str) -> Any:
+        def stop(where: str) -> None:
+            if where == at:
+                self.reached.set()
+                assert self.go_on.wait(60)
+
+        def detached(allocations: list[Allocation], *, link_alone: Any) -> Any:
+            self.rounds.append([a.container_id for a in allocations])
+
+            def alone(those: list[Allocation]) -> None:
+                stop("before the rest")
+                link_alone(those)
+                stop("before the link")
+
+            told = detach(allocations, link_alone=alone)
+            stop("before the answer")
+            return told
+
+        return detached
+
+    async def until_reached(self) -> None:
+        while not self.reached.is_set():  # noqa: ASYNC110 - no event tells the loop
+            await asyncio.sleep(0.001)
+
+
+@contextlib.contextmanager
+def deleting() -> Iterator[Deleting]:
+    made = Deleting(sysctl=Path("/proc/sys/net"))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def attached(node: Space, pod: Space, number: int = 0, **fields: Any) -> Allocation:
+    """With a link and its routes."""
+    allocation = msgspec.structs.replace(
+        entry(pod, f"c{number}"), ip4=f"192.0.2.{number + 1}", ifname=f"eth{number}", **fields
+    )
+    index = veth(node, pod, name=allocation.host_interface, peer=allocation.ifname)
+    node.netlink.run([r.add_route(r.host_route(packed(allocation.ip4), index=index, protocol=133, metric=20))])
+    return allocation
+
+
+def of_ours(node: Space) -> Mapping[str, Any]:
+    return {link["ifname"]: link for link in node.ip("link") if link["ifname"].startswith("flock")}
+
+
+async def told_all(made: Deleting, node: Space) -> None:
+    """Everything that the kernel said until now has been heard, and whoever waited for it has gone on: the kernel says
+    one thing more, of nobody's."""
+    heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    take = made._notices._take
+
+    def taking(data: bytes) -> None:
+        take(data)
+        if b"lastword\0" in data and not heard.done():
+            heard.set_result(None)
+
+    made._notices._take = taking  # type: ignore[method-assign]
+    node.ip("link", "add", "name", "lastword", "type", "bridge")
+    node.ip("link", "del", "lastword")
+    await heard
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@on_the_node
+async def test_who_waits_goes_on_when_the_link_is_gone_though_the_kernel_has_not_answered(
+    node: Space, pod: Space
+) -> None:
+    with deleting() as made:
+        held = Held(made, at="before the answer")
+        await made.delete(attached(node, pod))
+        assert not held.go_on.is_set() and made.workers[0].load
+        assert not of_ours(node) and pod.netlink.link("eth0") is None
+        assert not node.ip("route", "show", "proto", 133)
+        held.go_on.set()
+
+
+@on_the_node
+async def test_the_next_round_waits_for_no_answer_either(node: Space, pod: Space) -> None:
+    with deleting() as made:
+        held = Held(made, at="before the answer")
+        for number in range(3):
+            await made.delete(attached(node, pod, number))
+        assert held.rounds == [["c0"], ["c1"], ["c2"]] and not of_ours(node)
+        held.go_on.set()
+
+
+@on_the_node
+async def test_where_nothing_is_heard_the_answer_is_good_enough(node: Space, pod: Space) -> None:
+    with deleting() as made:
+        sieve.only_types(made._notices._socket, [])
+        await made.delete(attached(node, pod))
+        assert not of_ours(node) and not any(worker.load for worker in made.workers)
+
+
+@on_the_node
+async def test_a_link_that_is_not_there_is_gone(node: Space, pod: Space) -> None:
+    with deleting() as made:
+        there, absent = attached(node, pod), entry(pod, "c9")
+        await asyncio.gather(made.delete(there), made.delete(absent))
+        await made.delete(absent)
+        assert not of_ours(node)
+
+
+@on_the_node
+async def test_many_go_together_and_nobody_elses_goes_with_them(node: Space, pod: Space) -> None:
+    with deleting() as made:
+        held = Held(made, at="")
+        doomed = [attached(node, pod, number) for number in range(40)]
+        stays = attached(node, pod, 40)
+        await asyncio.gather(*map(made.delete, doomed))
+        assert len(held.rounds) <= 2
+        assert set(of_ours(node)) == {stays.host_interface} and pod.link("eth40").up
+
+
+@on_the_node
+async def test_a_link_that_somebody_else_deletes_is_not_all_there_is_to_take_down(node: Space, pod: Space) -> None:
+    """What a pod announces is on its `lo`, which stays."""
+    carried = "2001:db8:53::1"
+    with deleting() as made:
+        allocation = attached(node, pod, anycast=(carried,))
+        pod.netlink.run([r.set_up(LOOPBACK), r.add_address(LOOPBACK, packed(carried), 128)])
+        held = Held(made, at="before the rest")
+        waits = asyncio.create_task(made.delete(allocation))
+        await held.until_reached()
+        node.ip("link", "del", allocation.host_interface)
+        await told_all(made, node)
+        assert not waits.done()
+        held.go_on.set()
+        await waits
+
+
+@on_the_node
+async def test_a_link_that_leaves_a_bridge_is_not_gone(node: Space, pod: Space) -> None:
+    with deleting() as made:
+        allocation = attached(node, pod)
+        node.ip("link", "add", "name", "br0", "type", "bridge")
+        node.ip("link", "set", allocation.host_interface, "master", "br0")
+        held = Held(made, at="before the link")
+        waits = asyncio.create_task(made.delete(allocation))
+        await held.until_reached()
+        node.ip("link", "set", allocation.host_interface, "nomaster")
+        await told_all(made, node)
+        assert not waits.done() and of_ours(node)
+        held.go_on.set()
+        await waits
+        assert not of_ours(node)
+
+
+@on_the_node
+async def test_an_earlier_link_of_that_name_says_nothing(node: Space, pod: Space) -> None:
+    with deleting() as made:
+        await made.delete(entry(pod, "c9"))  # from now on it listens
+        lost = attached(node, pod)
+        node.ip("link", "del", lost.host_interface)
+        again = attached(node, pod)
+        held = Held(made, at="before the link")
+        asyncio.get_running_loop().remove_reader(made._notices._socket)  # so late is it heard
+        waits = asyncio.create_task(made.delete(again))
+        await held.until_reached()
+        made._notices.start()
+        await told_all(made, node)
+        assert not waits.done()
+        held.go_on.set()
+        await waits
+        assert not of_ours(node)
+
+
+@on_the_node
+async def test_what_cannot_be_taken_down_fails_alone(node: Space, pod: Space) -> None:
+    """A namespace that cannot be looked into for want of descriptors, as when a node has none left for a moment."""
+    with deleting() as made:
+        doomed = [attached(node, pod, number) for number in range(4)]
+        for _, links in made._threads:
+            clear = links._clear_loopback
+
+            def short_of(allocation: Allocation, clear: Any = clear) -> None:
+                if allocation.container_id == "c2":
+                    raise OSError(errno.EMFILE, "Too many open files")
+                clear(allocation)
+
+            links._clear_loopback = short_of  # type: ignore[method-assign]
+        ends = await asyncio.gather(*map(made.delete, doomed), return_exceptions=True)
+        assert [type(end) for end in ends] == [type(None), type(None), OSError, type(None)]
+        assert set(of_ours(node)) == {doomed[2].host_interface}
+
+
+@on_the_node
+async def test_after_the_end_nobody_is_left_waiting(node: Space, pod: Space) -> None:
+    with deleting() as made:
+        allocation = attached(node, pod)
+    with pytest.raises(FlockError, match="the agent is ending"):
+        await made.delete(allocation)
