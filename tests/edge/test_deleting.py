@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,40 +15,36 @@ from spaces import LOOPBACK, Space, entry, on_the_node, packed, veth
 
 from flock.core.errors import FlockError
 from flock.core.model import Allocation
+from flock.core.whose import Identity
+from flock.edge.boot import boot_id
 from flock.edge.kernel.deleting import Deleting
+from flock.edge.kernel.netns import own_netns
 from flock.edge.netlink import route as r
 from flock.edge.netlink import sieve
 
 
 class Held:
-    """Threads that stop when all but the link is taken down, before it is deleted, or when the link is deleted, before
-    they say so."""
+    """Threads that stop before a link is deleted, all else of its pod being taken down, or before they say so."""
 
     def __init__(self, deleting: Deleting, *, at: str) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
-        self.rounds: list[list[str]] = []
+        self.rounds: list[list[str | int]] = []
         for _, links in deleting._threads:
-            links.detach = self._stopping(links.detach, at)  # type: ignore[method-assign]
+            links.delete_links = self._stopping(links.delete_links, at)  # type: ignore[method-assign]
 
-    def _stopping(self, detach: Any, at: str) -> Any:
+    def _stopping(self, delete_links: Any, at: str) -> Any:
         def stop(where: str) -> None:
             if where == at:
                 self.reached.set()
                 assert self.go_on.wait(60)
 
-        def detached(allocations: list[Allocation], *, link_alone: Any) -> Any:
-            self.rounds.append([a.container_id for a in allocations])
-
-            def alone(those: list[Allocation]) -> None:
-                stop("before the rest")
-                link_alone(those)
-                stop("before the link")
-
-            told = detach(allocations, link_alone=alone)
+        def deleted(links: list[str | int], *, group: int) -> None:
+            self.rounds.append(links)
+            stop("before the link")
+            delete_links(links, group=group)
             stop("before the answer")
-            return told
 
-        return detached
+        return deleted
 
     async def until_reached(self) -> None:
         while not self.reached.is_set():  # noqa: ASYNC110 - no event tells the loop
@@ -64,13 +61,19 @@ def deleting() -> Iterator[Deleting]:
 
 
 def attached(node: Space, pod: Space, number: int = 0, **fields: Any) -> Allocation:
-    """With a link and its routes."""
+    """With a link and its route."""
     allocation = msgspec.structs.replace(
         entry(pod, f"c{number}"), ip4=f"192.0.2.{number + 1}", ifname=f"eth{number}", **fields
     )
     index = veth(node, pod, name=allocation.host_interface, peer=allocation.ifname)
     node.netlink.run([r.add_route(r.host_route(packed(allocation.ip4), index=index, protocol=133, metric=20))])
     return allocation
+
+
+def identity(pod: Space) -> dict[str, Any]:
+    there = own_netns()
+    there.close()
+    return Identity(there.id, pod.netlink.netns_cookie, boot_id())._asdict()
 
 
 def of_ours(node: Space) -> Mapping[str, Any]:
@@ -113,9 +116,10 @@ async def test_who_waits_goes_on_when_the_link_is_gone_though_the_kernel_has_not
 async def test_the_next_round_waits_for_no_answer_either(node: Space, pod: Space) -> None:
     with deleting() as made:
         held = Held(made, at="before the answer")
-        for number in range(3):
-            await made.delete(attached(node, pod, number))
-        assert held.rounds == [["c0"], ["c1"], ["c2"]] and not of_ours(node)
+        doomed = [attached(node, pod, number) for number in range(3)]
+        for one in doomed:
+            await made.delete(one)
+        assert held.rounds == [[one.host_interface] for one in doomed] and not of_ours(node)
         held.go_on.set()
 
 
@@ -147,19 +151,37 @@ async def test_many_go_together_and_nobody_elses_goes_with_them(node: Space, pod
         assert set(of_ours(node)) == {stays.host_interface} and pod.link("eth40").up
 
 
+@pytest.mark.parametrize("others", [0, 3], ids=["alone", "in a group"])
 @on_the_node
-async def test_a_link_that_somebody_else_deletes_is_not_all_there_is_to_take_down(node: Space, pod: Space) -> None:
-    """What a pod announces is on its `lo`, which stays."""
+async def test_who_waits_does_not_go_on_because_somebody_else_deleted_the_link(
+    node: Space, pod: Space, others: int
+) -> None:
+    """The deletion is still to come, by name: it would take the link that the container's next ADD makes."""
+    with deleting() as made:
+        beside = [attached(node, pod, 1 + number) for number in range(others)]
+        lost = attached(node, pod)
+        held = Held(made, at="before the link")
+        waits = [asyncio.create_task(made.delete(one)) for one in (lost, *beside)]
+        await held.until_reached()
+        node.ip("link", "del", lost.host_interface)
+        await told_all(made, node)
+        assert not any(one.done() for one in waits)
+        held.go_on.set()
+        await asyncio.gather(*waits)
+        assert not of_ours(node)
+
+
+@on_the_node
+async def test_what_a_pod_carries_on_lo_is_taken_off_before_its_link_is_deleted(node: Space, pod: Space) -> None:
+    """In a namespace that stays."""
     carried = "2001:db8:53::1"
     with deleting() as made:
-        allocation = attached(node, pod, anycast=(carried,))
+        allocation = attached(node, pod, anycast=(carried,), **pod.open(lambda: identity(pod)))
         pod.netlink.run([r.set_up(LOOPBACK), r.add_address(LOOPBACK, packed(carried), 128)])
-        held = Held(made, at="before the rest")
+        held = Held(made, at="before the link")
         waits = asyncio.create_task(made.delete(allocation))
         await held.until_reached()
-        node.ip("link", "del", allocation.host_interface)
-        await told_all(made, node)
-        assert not waits.done()
+        assert carried not in str(pod.ip("addr"))
         held.go_on.set()
         await waits
 
@@ -217,6 +239,25 @@ async def test_what_cannot_be_taken_down_fails_alone(node: Space, pod: Space) ->
         ends = await asyncio.gather(*map(made.delete, doomed), return_exceptions=True)
         assert [type(end) for end in ends] == [type(None), type(None), OSError, type(None)]
         assert set(of_ours(node)) == {doomed[2].host_interface}
+
+
+@on_the_node
+async def test_while_no_socket_can_be_had_the_answer_is_good_enough(
+    node: Space, pod: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with deleting() as made:
+        await made.delete(attached(node, pod))
+        monkeypatch.setattr(made._notices, "_open", none)
+        spoiled = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(spoiled, made._notices._socket.fileno())  # whatever is asked of it is refused
+        os.close(spoiled)
+        made._notices._drain()
+        for number in range(3):
+            await made.delete(attached(node, pod, number))
+        assert not of_ours(node)
 
 
 @on_the_node

@@ -11,7 +11,7 @@ import pytest
 from flock.core.model import Allocation
 from flock.core.naming import format_mac, host_interface, pod_mac
 from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
-from flock.edge.kernel.podlink import PodLinks
+from flock.edge.kernel.podlink import PodLinks, new_group
 
 ROUNDS = 20  # about half of the first packets were lost while the kernel was left its leisure
 PATIENCE = 20.0  # seconds; what was dropped never comes
@@ -69,7 +69,7 @@ def test_the_first_packet_to_a_new_address_and_its_answer_arrive(spaces: list[st
             assert heard == b"%d" % number
             there.sendto(b"answer", sender)
             assert here.recv(100) == b"answer"
-            assert not links.detach([allocation], link_alone=lambda _: None)
+            assert not links.detach([allocation], group=new_group())
         links.host.close()
         links.home.close()
     for opened in (home, node, pod):

@@ -2,9 +2,11 @@
 
 The kernel answers whoever has links deleted when it may give back the last of their memory: 14 to 40 ms later, in which
 it waits for everybody who might still look, and holds nobody up.  That a link is gone, with its addresses, routes and
-neighbours, it tells everybody after half a millisecond; from then on nobody finds anything of it, and whoever makes
-another of its name comes after it.  So a caller goes on when that is told.  The kernel's answer says what went wrong,
-and is good enough where nothing was told; several threads wait for such, each with links of its own.
+neighbours, it tells everybody after half a millisecond, and from then on nobody finds anything of it.  So a caller
+goes on when that is told, with the number of the group that the links to be deleted were put into: then it was not
+somebody else who deleted it, what had to be done before is done, and nothing is still to come that might take another
+link of its name.  The kernel's answer says what went wrong, and is good enough where nothing was told; several threads
+wait for such, each with links of its own.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ from flock.core.model import Allocation
 from flock.edge.batching import Rounds
 from flock.edge.ending import first
 from flock.edge.kernel.monitor import LINK_HEADER, RTMGRP_LINK
-from flock.edge.kernel.podlink import PodLinks
+from flock.edge.kernel.podlink import NO_GROUP, PodLinks, new_group
 from flock.edge.netlink import sieve
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
@@ -30,11 +32,11 @@ Failures = dict[str, FlockError | OSError]  # by container
 
 
 class _Doomed:
-    """A pod's link.  `gone` is told when it is, and nothing else of the pod's was left to take down."""
+    """A pod's link.  `gone` is told when it is."""
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
-        self.link_alone = False  # set in a thread: all but the link is taken down
+        self.group = NO_GROUP
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -67,14 +69,11 @@ class Deleting:
 
     async def _delete(self, doomed: list[_Doomed]) -> Failures:
         """A round is over when all its links are gone, though its thread has no answer yet."""
-        by_container = {one.allocation.container_id: one for one in doomed}
-
-        def link_alone(allocations: Collection[Allocation]) -> None:
-            for allocation in allocations:
-                by_container[allocation.container_id].link_alone = True
-
+        group = new_group()
+        for one in doomed:
+            one.group = group
         worker, links = min(self._threads, key=lambda thread: thread[0].load)
-        answer = worker.run(links.detach, [one.allocation for one in doomed], link_alone=link_alone)
+        answer = worker.run(links.detach, [one.allocation for one in doomed], group=group)
         answer.add_done_callback(unheard)
         try:
             await first(answer, asyncio.gather(*(one.gone for one in doomed)))
@@ -99,11 +98,9 @@ class _Notices(Listener):
             self._socket.close()
 
     def expect(self, allocation: Allocation) -> _Doomed:
-        if not self._closed:
-            if not self._started:
-                self._started = True
-                self.start()
-            self._drain()  # what is told after this happened after it
+        if not self._started and not self._closed:
+            self._started = True
+            self.start()
         doomed = self._expected[allocation.host_interface] = _Doomed(allocation)
         return doomed
 
@@ -125,7 +122,9 @@ class _Notices(Listener):
             if kind != w.RTM_DELLINK or body[0] != socket.AF_UNSPEC:  # of a family: it left a bridge
                 continue
             doomed = self._expected.get(w.as_text(w.find(body, LINK_HEADER, w.IFLA_IFNAME)))
-            if doomed is not None and doomed.link_alone and not doomed.gone.done():
+            if doomed is None or doomed.gone.done():
+                continue
+            if w.as_u32(w.find(body, LINK_HEADER, w.IFLA_GROUP)) == doomed.group != NO_GROUP:
                 doomed.gone.set_result(None)
 
     def _missed(self) -> None:

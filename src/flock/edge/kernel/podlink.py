@@ -41,6 +41,14 @@ Claimed = Callable[[str], bool]
 Identified = Callable[[Identity], None]
 
 
+NO_GROUP = 0  # that of links in general
+
+
+def new_group() -> int:
+    """A number nobody else has: deleting by group takes whatever is in it."""
+    return 1 << 30 | int.from_bytes(os.urandom(4), "big") >> 2
+
+
 class Attached(NamedTuple):
     """A finished link: the host side's index, and which namespace the pod side is in."""
 
@@ -193,13 +201,11 @@ class PodLinks:
 
     # --- taking down ---
 
-    def detach(
-        self, allocations: Collection["Allocation"], *, link_alone: "Callable[[Collection[Allocation]], None]"
-    ) -> dict[str, FlockError | OSError]:
+    def detach(self, allocations: Collection["Allocation"], *, group: int) -> dict[str, FlockError | OSError]:
         """Delete the links of all at once; what is gone already is fine.  Returns failures by container.
 
         Deleting a link takes its addresses, routes and neighbours along and touches no other link's, so a late
-        DEL never harms the sandbox that holds the same address now.  `link_alone` is told when nothing else is left.
+        DEL never harms the sandbox that holds the same address now.  When a link has this group, all else is done.
         """
         try:
             for allocation in allocations:
@@ -207,24 +213,20 @@ class PodLinks:
             self.host.run(
                 [r.delete_route(route) for a in allocations for route in self._announced4(a)], ignore=(errno.ESRCH,)
             )
-            link_alone(allocations)
-            self.delete_links([a.host_interface for a in allocations])
+            self.delete_links([a.host_interface for a in allocations], group=group)
         except (FlockError, OSError) as error:
             if len(allocations) == 1:
                 return {a.container_id: error for a in allocations}
-            one_by_one = [self.detach([a], link_alone=link_alone) for a in allocations]  # one must not fail the others
+            one_by_one = [self.detach([a], group=group) for a in allocations]  # one must not fail the others
             return {who: failed for failures in one_by_one for who, failed in failures.items()}
         return {}
 
-    def delete_links(self, links: Collection[str | int]) -> None:
+    def delete_links(self, links: Collection[str | int], *, group: int | None = None) -> None:
         """By name or index; what is gone is fine.  For one deletion the kernel waits 14 to 40 ms before it answers, and
         so it does for a group of any size: whoever wants to know earlier listens (`deleting.py`)."""
-        if len(links) == 1:
-            self.host.run([r.delete_link(link) for link in links], ignore=[errno.ENODEV])
-        elif links:
-            # A number nobody else has: deleting by group takes whatever is in it.
-            group = 1 << 30 | int.from_bytes(os.urandom(4), "big") >> 2
-            requests = [*(r.set_group(link, group) for link in links), r.delete_group(group)]
+        if links:
+            number = new_group() if group is None else group
+            requests = [*(r.set_group(link, number) for link in links), r.delete_group(number)]
             self.host.run(requests, ignore=[errno.ENODEV])
 
     def _announced4(self, allocation: "Allocation") -> list[r.Route]:
