@@ -140,6 +140,13 @@ static struct address parse(const char *text) {
     return a;
 }
 
+static struct address link_local(const unsigned char mac[6]) {
+    struct address a = {.family = AF_INET6, .size = 16, .bytes = {0xfe, 0x80}};
+    const unsigned char identifier[8] = {mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+    memcpy(a.bytes + 8, identifier, sizeof identifier);
+    return a;
+}
+
 static void parse_mac(const char *text, unsigned char mac[6]) {
     if (sscanf(text, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", mac, mac + 1, mac + 2, mac + 3, mac + 4, mac + 5) != 6) {
         errno = EINVAL;
@@ -283,7 +290,8 @@ static void add(char **arg) {
 
     name_and_quieten(&node, index, "flock: bench/floor");
     up(&node, index);
-    add_address(&node, index, gateway6, 64);
+    add_address(&node, index, gateway6, 128);
+    add_host_route(&node, index, link_local(pod_mac));
     add_neighbour(&node, index, ip6, pod_mac);
     add_neighbour(&node, index, ip4, pod_mac);
     add_host_route(&node, index, ip6);

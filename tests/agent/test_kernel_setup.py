@@ -16,10 +16,12 @@ from looking import (
     host_link,
     pod_routes,
     pod_side,
+    settle,
     sysctl,
 )
 
-from harness import Node, with_spec
+from flock.core.naming import link_local
+from harness import Node, eventually, with_spec
 from namespaces import within
 
 # --- addresses, routes, neighbours -------------------------------------------------------------------------------
@@ -41,8 +43,41 @@ def test_the_gateway_address_of_the_host_side_is_usable_at_once(node: Node) -> N
     name = node.pod("a")["interfaces"][0]["name"]
     [link] = node.ip_json("addr", "show", name)
     assert [(a["local"], a["prefixlen"], a.get("tentative", False)) for a in link["addr_info"]] == [
-        ("fe80::1", 64, False)
+        ("fe80::1", 128, False)
     ]
+
+
+def test_the_node_answers_who_pings_the_gateway_from_a_link_local_address(node: Node) -> None:
+    """Also after the link was down for a moment, or somebody took the way back while no agent was there."""
+    host, pod = node.pod("a")["interfaces"]
+    own = str(link_local(pod["mac"]))
+
+    def answered() -> bool:
+        asked = ["ping", "-6", "-n", "-c1", "-W1", "-I", f"{own}%eth0", "fe80::1%eth0"]
+        return node.execute(*asked, inside="a", check=False).returncode == 0
+
+    eventually(answered, what="the address is usable and answered")
+    node.ip("link", "set", host["name"], "down")
+    eventually(answered, what="the link is up and the way back there")
+    node.stop()
+    node.ip("-6", "route", "del", own, "dev", host["name"])
+    assert not answered()
+    node.start()
+    eventually(answered, what="the way back is there again")
+
+
+def test_a_link_of_an_earlier_version_stays_as_it_is(node: Node) -> None:
+    """Its gateway address had a prefix, by which the node finds the pod's link-local address."""
+    name = node.pod("a")["interfaces"][0]["name"]
+    node.stop()
+    node.ip("addr", "flush", "dev", name, "scope", "link")
+    node.ip("addr", "add", "fe80::1/64", "dev", name, "nodad")
+    node.ip("-6", "route", "flush", "dev", name, "proto", "kernel")
+    node.ip("-6", "route", "add", "fe80::/64", "dev", name, "proto", "kernel", "metric", "256")
+    before = node.ip_json("-6", "route", "show", "dev", name)
+    node.start()
+    settle(node)
+    assert node.ip_json("-6", "route", "show", "dev", name) == before
 
 
 def test_the_first_packet_needs_no_resolution(node: Node) -> None:

@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 from flock.core.facts import Network
 from flock.core.model import Allocation
 from flock.core.naming import GATEWAY6, HOST_MAC, PROTO_POD, alias, format_mac
-from flock.edge.kernel.linkmessages import GATEWAY6_BYTES, host_routes, packed, primaries
+from flock.edge.kernel.linkmessages import gateway, host_routes, packed, primaries, to_link_local
 from flock.edge.kernel.observe import OUR_PROTOCOLS, Observed
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
@@ -89,11 +89,11 @@ def _losses(allocation: Allocation, observed: Observed, announced: frozenset[str
     if allocation.ip6 and not link.forwards6:
         found.append(lost(Kind.SWITCH, f"forwarding dev {name}"))
     if allocation.ip6 and link.index not in observed.gateways:
-        gateway = r.add_address(link.index, GATEWAY6_BYTES, 64)
-        found.append(lost(Kind.GATEWAY, f"{GATEWAY6} dev {name}", gateway))
+        found.append(lost(Kind.GATEWAY, f"{GATEWAY6} dev {name}", gateway(link.index)))
 
     have = observed.routes.get(link.index, [])
-    for wanted in host_routes(link.index, allocation, announced):
+    nearby = to_link_local(link.index, allocation) if not any(map(_leads_to_all_nearby, have)) else []
+    for wanted in (*nearby, *host_routes(link.index, allocation, announced)):
         if not any(_same(route, wanted) for route in have):
             found.append(lost(Kind.ROUTE, f"{_text(wanted)} dev {name}", r.add_route(wanted)))
     mine = {packed(a) for a in primaries(allocation)}
@@ -167,6 +167,11 @@ def _same(route: r.Route, wanted: r.Route) -> bool:
         wanted.protocol,
         wanted.metric,
     )
+
+
+def _leads_to_all_nearby(route: r.Route) -> bool:
+    """As links have it that an earlier version made."""
+    return route.length == 64 and ip_address(route.dst).is_link_local
 
 
 def _text(route: r.Route) -> str:

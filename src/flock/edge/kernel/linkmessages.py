@@ -1,16 +1,13 @@
 """A pod's link as messages to the kernel: what each of its ends needs, in this order."""
 
-import ipaddress
 import socket
 from collections.abc import Collection
 
-from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, PROTO_ANNOUNCE, PROTO_POD, ROUTE_METRIC, alias
+from flock.core.naming import GATEWAY4, GATEWAY6, HOST_MAC, PROTO_ANNOUNCE, PROTO_POD, ROUTE_METRIC, alias, link_local
 from flock.core.wiring import Wired
 from flock.edge.netlink import route as r
 from flock.edge.netlink import wire as w
 
-GATEWAY6_BYTES = ipaddress.IPv6Address(GATEWAY6).packed
-GATEWAY4_BYTES = ipaddress.IPv4Address(GATEWAY4).packed
 LOOPBACK_INDEX = 1  # in every namespace
 
 Announced = Collection[str]
@@ -19,6 +16,9 @@ Announced = Collection[str]
 def packed(address: str) -> bytes:
     """A canonical address as bytes.  Not by `ipaddress`, which takes ten times as long."""
     return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+
+
+GATEWAY6_BYTES, GATEWAY4_BYTES = packed(GATEWAY6), packed(GATEWAY4)
 
 
 def primaries(wired: Wired) -> list[str]:
@@ -30,13 +30,27 @@ def host_side(link: r.Link, wired: Wired, announced: Announced) -> list[r.Reques
     label = alias(pod=wired.pod, container_id=wired.container_id, ifname=wired.ifname)
     requests = [r.describe_host_side(index, alias=label, has_ipv6=link.has_ipv6)]
     if wired.ip6:
-        requests.append(r.add_address(index, GATEWAY6_BYTES, 64))
+        requests.append(gateway(index))
     requests.append(r.set_up(index))
     if wired.ip6:
         requests.append(r.make_local(index, GATEWAY6_BYTES))
-    requests += map(r.add_route, host_routes(index, wired, announced))
+    requests += map(r.add_route, (*to_link_local(index, wired), *host_routes(index, wired, announced)))
     requests += host_neighbours(index, wired)
     return requests
+
+
+def gateway(index: int) -> r.Request:
+    """By itself: with a prefix the kernel would add two routes that all links share, and go through all for each."""
+    return r.add_address(index, GATEWAY6_BYTES, 128)
+
+
+def to_link_local(index: int, wired: Wired) -> list[r.Route]:
+    """So that the node answers who pings his gateway from there.  Like what comes with an address, it is the kernel's:
+    nobody announces it."""
+    if not (wired.ip6 and wired.mac):
+        return []
+    address = link_local(wired.mac).packed
+    return [r.host_route(address, index=index, protocol=w.RTPROT_KERNEL, metric=ROUTE_METRIC)]
 
 
 def host_routes(index: int, wired: Wired, announced: Announced) -> list[r.Route]:

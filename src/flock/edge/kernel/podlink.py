@@ -2,8 +2,8 @@
 
     node                                            pod
     flockXXXXXXXX  02:66:6c:6f:63:6b  ── veth ──    eth0  0a:…            lo
-      fe80::1/64, no generated address                <ip6>/128 <ip4>/32    <anycast>/128|32
-      <ip6>/128, <ip4>/32 routes to it                <addresses>
+      fe80::1/128, no generated address               <ip6>/128 <ip4>/32    <anycast>/128|32
+      <ip6>/128, <ip4>/32, <link-local>/128 routes    <addresses>
       permanent neighbours: <ip6>, <ip4>              default via fe80::1 and via 169.254.1.1 (onlink)
                                                       permanent neighbours: both gateways
 
