@@ -143,6 +143,30 @@ async def test_of_many_that_are_begun_the_rest_waits_for_its_rules(
 
 
 @on_the_node
+async def test_a_lone_link_is_made_on_another_core_than_the_agents(node: Space, pod: Space) -> None:
+    cores = os.sched_getaffinity(0)
+    async with making() as made:
+        try:
+            for core in cores:
+                os.sched_setaffinity(0, {core})
+                await made.give_up(begin(made, entry(pod)))
+                assert os.sched_getaffinity(process_of(made)) == (cores - {core} or cores)
+        finally:
+            os.sched_setaffinity(0, cores)
+
+
+@on_the_node
+async def test_cores_that_are_somebody_elses_by_now_are_in_nobodys_way(node: Space, pod: Space) -> None:
+    cores = os.sched_getaffinity(0)
+    async with making() as made:
+        assert made._process is not None
+        made._process._cores = {max(cores) + 1000}  # as when the agent was given others
+        for _ in range(2):
+            await made.give_up(begin(made, entry(pod)))
+        assert made._process._cores == cores
+
+
+@on_the_node
 async def test_without_a_process_links_are_made_all_the_same(node: Space, pod: Space) -> None:
     made = Making(sysctl=Path("/proc/sys/net"))
     try:
@@ -180,6 +204,19 @@ async def test_a_process_that_does_not_answer_is_ended_and_its_links_are_made(
         os.kill(process_of(made), signal.SIGSTOP)
         link = await made.attach(entry(pod), begin(made, entry(pod)), announced=(), claimed=nobody)
         assert link.host_index and pod.link("eth0").up
+
+
+@on_the_node
+async def test_one_that_hears_late_which_namespace_it_is_still_waits_for_an_answer(node: Space, pod: Space) -> None:
+    """In a burst rules are there before that is told: then the link is asked to come up already."""
+    async with making() as made:
+        os.kill(process_of(made), signal.SIGSTOP)
+        begun = begin(made, entry(pod))
+        begun.bring_up(())
+        begun.identify(Identity("0:0", 0, ""))
+        assert made.busy_for > 0
+        os.kill(process_of(made), signal.SIGCONT)
+        await begun.up
 
 
 @on_the_node

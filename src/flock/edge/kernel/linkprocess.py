@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import itertools
 import logging
 import marshal
@@ -27,6 +28,8 @@ SO_SNDBUFFORCE = 32
 PATIENCE = 5.0  # seconds for what it is at when it is told to end
 AT_ONCE = 32  # answers read in one turn of the loop
 
+_libc = ctypes.CDLL(None)
+
 
 class LinkProcess:
     """For the event loop's thread, the main one: the process dies with the thread that began it.
@@ -49,6 +52,8 @@ class LinkProcess:
                 raise
         ours.setblocking(False)
         self._socket = ours
+        self._cores = os.sched_getaffinity(0)
+        self._not_on = -1  # the core it keeps off
         self._numbers = itertools.count(1)
         self._begun: dict[int, Begun] = {}
         self.waiting = 0  # links that are begun and wait to be brought up
@@ -59,11 +64,25 @@ class LinkProcess:
     def begin(self, wiring: Wiring) -> "Begun | None":
         """None: it cannot be asked to."""
         number = next(self._numbers)
+        if not self._begun:
+            self._send_elsewhere()
         if not self.ask(asks.CREATE, number, tuple(wiring)):
             return None
         self.waiting += 1
         begun = self._begun[number] = Begun(self, number)
         return begun
+
+    def _send_elsewhere(self) -> None:
+        """To any core but this one, where it would take turns with the agent, which has rules to render meanwhile.
+        Under a hypervisor the scheduler takes cores that sleep for busy ones, and leaves it here."""
+        here: int = _libc.sched_getcpu()
+        if here == self._not_on or not (elsewhere := self._cores - {here}):
+            return
+        try:
+            os.sched_setaffinity(self._process.pid, elsewhere)
+            self._not_on = here
+        except OSError:  # other cores are ours now, or it has ended
+            self._cores = os.sched_getaffinity(0)
 
     def ask(self, which: int, number: int, what: Any) -> bool:
         asked = marshal.dumps((which, number, what))
@@ -137,6 +156,7 @@ class Begun:
         self.identified: asyncio.Future[Identity] = loop.create_future()
         self.up: asyncio.Future[Attached | None] = loop.create_future()
         self.asked_at = time.monotonic()  # 0: nothing is asked of it now
+        self._decided = False  # whether it is to be brought up or dropped
         self._netns: Identity | None = None
 
     def bring_up(self, announced: Announced) -> None:
@@ -148,12 +168,14 @@ class Begun:
 
     def _ask(self, which: int, what: Any) -> None:
         self._process.waiting -= 1
-        self.asked_at = time.monotonic()
+        self._decided, self.asked_at = True, time.monotonic()
         if not self.up.done() and not self._process.ask(which, self._number, what):
             self._process.kill()  # what is not finished there must end there
 
     def identify(self, netns: Identity) -> None:
-        self.asked_at, self._netns = 0.0, netns
+        self._netns = netns
+        if not self._decided:  # else the answer to that is waited for
+            self.asked_at = 0.0
         if not self.identified.done():
             self.identified.set_result(netns)
 
