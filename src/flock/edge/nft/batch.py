@@ -5,9 +5,11 @@ maps, and the pod's binding chains, each of one rule `ct mark & HALF != WRITTEN 
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import groupby, islice
+from ipaddress import IPv4Address, IPv6Address
+from itertools import groupby
+from typing import Any
 
 from flock.core.policy.elements import (
     BIND_TABLE,
@@ -21,7 +23,6 @@ from flock.core.policy.elements import (
     Part,
     Port,
     Raw,
-    What,
 )
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.route import Request
@@ -53,23 +54,29 @@ BITWISE_SREG, BITWISE_DREG, BITWISE_LEN, BITWISE_MASK, BITWISE_XOR = 1, 2, 3, 4,
 REGISTER = struct.pack(">I", 1)
 COMMENT = 0  # the type of user data `nft` shows as a comment
 INTERFACE_SIZE = 16
+_LISTED = struct.Struct("=HHHHHH")
+_HERE = 0xF10C57A6  # in the place of a number, when it is not known yet
 PER_MESSAGE = 200  # elements: an attribute holds 64 KiB, an element with comment some 200 bytes
 
 
 def messages(operations: Iterable[Operation], *, per_message: int = PER_MESSAGE) -> Iterator[Request]:
     """In the given order; neighbours of the same set share a message."""
-    for (add, place), group in groupby(operations, lambda o: (o.add, _place(o.what))):
-        if place is None:
+    for (add, *place), group in groupby(operations, _place):
+        if not place:
             for operation in group:
                 yield from _other(operation)
             continue
-        elements = (o.what for o in group if isinstance(o.what, Element))
-        while some := list(islice(elements, per_message)):
-            yield _elements(place, some, add=add)
+        what, kind, flags, begin = _about(*place, add=add)
+        encode = _added if add else _deleted
+        elements = [encode(o.what) for o in group if isinstance(o.what, Element)]
+        for start in range(0, len(elements), per_message):
+            listed = w.attr(ELEMENTS | w.NLA_F_NESTED, b"".join(elements[start : start + per_message]))
+            yield Request(what, kind, flags, begin + listed)
 
 
-def _place(what: What) -> tuple[str, str] | None:
-    return (what.table, what.set) if isinstance(what, Element) else None
+def _place(operation: Operation) -> tuple[bool] | tuple[bool, str, str]:
+    add, what = operation
+    return (add, what.table, what.set) if isinstance(what, Element) else (add,)
 
 
 def _other(operation: Operation) -> Iterator[Request]:
@@ -100,23 +107,40 @@ def message_type(kind: int) -> int:
 # --- elements ---------------------------------------------------------------------------------------------------
 
 
-def _elements(place: tuple[str, str], elements: list[Element], *, add: bool) -> Request:
-    table, name = place
-    body = header(table) + w.text(ELEMENTS_SET, name)
-    body += _nested(ELEMENTS, *(_element(element, add=add) for element in elements))
-    what = f"{'add to' if add else 'delete from'} {table} {name}"
+@lru_cache(maxsize=256)
+def _about(table: str, name: str, *, add: bool) -> tuple[str, int, int, bytes]:
+    """What a request for elements of this set begins with."""
+    begin = header(table) + w.text(ELEMENTS_SET, name)
     if add:
-        return Request(what, message_type(NEWSETELEM), w.NLM_F_CREATE, body)
-    return Request(what, message_type(DELSETELEM), 0, body)
+        return f"add to {table} {name}", message_type(NEWSETELEM), w.NLM_F_CREATE, begin
+    return f"delete from {table} {name}", message_type(DELSETELEM), 0, begin
 
 
-def _element(element: Element, *, add: bool) -> bytes:
-    parts = _nested(ELEMENT_KEY, w.attr(DATA_VALUE, key(element.key)))
-    if element.verdict:
-        parts += _verdict(element.verdict)
-    if add and element.comment:
-        parts += w.attr(ELEMENT_USERDATA, _comment(element.comment))
-    return _nested(LIST_ELEMENT, parts)
+def _added(element: Element) -> bytes:
+    _, _, parts, verdict, comment = element
+    more = _verdict(verdict) if verdict else b""
+    return _listed(key(parts), more + w.attr(ELEMENT_USERDATA, _comment(comment)) if comment else more)
+
+
+def _deleted(element: Element) -> bytes:
+    return _listed(key(element.key), _verdict(element.verdict) if element.verdict else b"")
+
+
+def _listed(value: bytes, more: bytes) -> bytes:
+    """Three attributes, one in the other, in one go: a pod has a dozen of these.  A key is whole words."""
+    size = len(value)
+    return (
+        _LISTED.pack(
+            12 + size + len(more),
+            LIST_ELEMENT | w.NLA_F_NESTED,
+            8 + size,
+            ELEMENT_KEY | w.NLA_F_NESTED,
+            4 + size,
+            DATA_VALUE,
+        )
+        + value
+        + more
+    )
 
 
 def question(element: Element) -> bytes:
@@ -127,21 +151,17 @@ def question(element: Element) -> bytes:
 
 def key(parts: tuple[Part, ...]) -> bytes:
     """Parts of a concatenation are padded to four bytes each."""
-    return b"".join(map(_part, parts))
+    return b"".join([_PARTS[type(part)](part) for part in parts])
 
 
-def _part(part: Part) -> bytes:
-    match part:
-        case str():
-            return part.encode().ljust(INTERFACE_SIZE, b"\0")
-        case Mark():
-            return struct.pack("=I", part)
-        case Port():
-            return struct.pack(">Hxx", part)
-        case Raw():
-            return part
-        case _:
-            return part.packed
+_PARTS: dict[type, Callable[[Any], bytes]] = {
+    str: lambda name: name.encode().ljust(INTERFACE_SIZE, b"\0"),
+    IPv6Address: lambda address: address.packed,
+    IPv4Address: lambda address: address.packed,
+    Mark: struct.Struct("=I").pack,
+    Port: struct.Struct(">Hxx").pack,
+    Raw: bytes,
+}
 
 
 @lru_cache(maxsize=64)  # pods that are judged alike come one after the other
@@ -155,21 +175,13 @@ def _verdict(text: str) -> bytes:
 
 def _bind(binding: Binding) -> Iterator[Request]:
     """Makes the chains, or gives them another number."""
+    table, comment = header(BIND_TABLE), w.attr(CHAIN_USERDATA, _comment(binding.comment))
     for name, kept, written in binding.chains():
-        rule = header(BIND_TABLE) + w.text(RULE_CHAIN, name)
-        yield Request(
-            f"make chain {name}",
-            message_type(NEWCHAIN),
-            w.NLM_F_CREATE,
-            header(BIND_TABLE) + w.text(CHAIN_NAME, name) + w.attr(CHAIN_USERDATA, _comment(binding.comment)),
-        )
+        chain, rule = table + w.text(CHAIN_NAME, name), table + w.text(RULE_CHAIN, name)
+        yield Request(f"make chain {name}", message_type(NEWCHAIN), w.NLM_F_CREATE, chain + comment)
         yield Request(f"flush chain {name}", message_type(DELRULE), 0, rule)
-        yield Request(
-            f"write chain {name}",
-            message_type(NEWRULE),
-            w.NLM_F_CREATE | w.NLM_F_APPEND,
-            rule + _nested(RULE_EXPRESSIONS, *_mark_expressions(kept, written)),
-        )
+        flags, mark = w.NLM_F_CREATE | w.NLM_F_APPEND, struct.pack("=I", written)
+        yield Request(f"write chain {name}", message_type(NEWRULE), flags, rule + mark.join(_marking(kept)))
 
 
 def _unbind(binding: Binding) -> Iterator[Request]:
@@ -178,24 +190,28 @@ def _unbind(binding: Binding) -> Iterator[Request]:
         yield Request(f"delete chain {name}", message_type(DELCHAIN), 0, body)
 
 
-def _mark_expressions(kept: Mark, written: Mark) -> Iterator[bytes]:
-    load, store = _ct_mark(CT_DREG), _ct_mark(CT_SREG)
-    yield load
-    yield _bitwise(mask=kept ^ 0xFFFFFFFF, xor=0)
-    yield _expression(
-        "cmp", w.attr(COMPARE_SREG, REGISTER), w.attr(COMPARE_OPERATION, UNEQUAL), _value(COMPARE_DATA, written)
-    )
-    yield load
-    yield _bitwise(mask=kept, xor=written)
-    yield store
-
-
 @lru_cache
+def _marking(kept: Mark) -> list[bytes]:
+    """The rule's expressions, without what is written, which stands between the pieces."""
+    load, store = _ct_mark(CT_DREG), _ct_mark(CT_SREG)
+    compare = w.attr(COMPARE_SREG, REGISTER) + w.attr(COMPARE_OPERATION, UNEQUAL)
+    expressions = (
+        load,
+        _bitwise(mask=kept ^ 0xFFFFFFFF, xor=0),
+        _expression("cmp", compare, _value(COMPARE_DATA, _HERE)),
+        load,
+        _bitwise(mask=kept, xor=_HERE),
+        store,
+    )
+    pieces = _nested(RULE_EXPRESSIONS, *expressions).split(struct.pack("=I", _HERE))
+    assert len(pieces) == 3, "the number stands nowhere else"
+    return pieces
+
+
 def _ct_mark(register: int) -> bytes:
     return _expression("ct", w.attr(register, REGISTER), w.attr(CT_KEY, struct.pack(">I", CT_MARK)))
 
 
-@lru_cache(maxsize=16)  # half of them are the same for all pods
 def _bitwise(*, mask: int, xor: int) -> bytes:
     return _expression(
         "bitwise",
