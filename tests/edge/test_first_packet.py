@@ -62,7 +62,7 @@ def test_a_link_that_was_only_begun_is_down_at_both_ends(node: Space) -> None:
 
         def begin() -> tuple[list[bool], list[bool]]:
             links, allocation = PodLinks(sysctl=Path("/proc/sys/net")), _allocation(0, pod.name)
-            bare = links.create(allocation, lambda _: False)
+            bare = links.create(allocation, links.open(allocation.netns), lambda _: False)
             ends = [links.host.link(bare.host.index), bare.pod.link(allocation.ifname)]
             down = [end is not None and not end.up for end in ends]
             attached = links.bring_up(allocation, bare, announced=())

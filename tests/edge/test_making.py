@@ -5,7 +5,6 @@ import contextlib
 import fcntl
 import os
 import signal
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from spaces import Space, entry, on_the_node
 from flock.core.errors import FlockError
 from flock.core.model import Allocation
 from flock.core.whose import Identity
+from flock.core.wiring import Wiring
 from flock.edge.boot import boot_id
 from flock.edge.kernel import making as module
 from flock.edge.kernel.linkprocess import Begun
@@ -52,9 +52,14 @@ def process_of(made: Making) -> int:
     return made._process._process.pid
 
 
+def descriptors(process: int) -> int:
+    return len(list(Path(f"/proc/{process}/fd").iterdir()))
+
+
 def begin(made: Making, allocation: Allocation) -> Begun:
-    begun = made.begin(allocation)
+    begun = made.begin(allocation.netns)
     assert begun is not None
+    begun.create(Wiring.of(allocation))
     return begun
 
 
@@ -130,13 +135,29 @@ async def test_who_is_cancelled_while_the_link_is_made_hears_so_when_nobody_make
 
 
 @on_the_node
+async def test_who_fails_before_its_link_is_created_leaves_its_namespace_to_itself(node: Space, pod: Space) -> None:
+    """It is entered as soon as the call is understood, and what the pod may have is found out after that."""
+    async with making() as made:
+        await made.give_up(begin(made, entry(pod)))
+        before = descriptors(process_of(made))
+        for _ in range(3):
+            with pytest.raises(FlockError, match="no such annotation"):
+                async with made.begun(entry(pod).netns) as begun:
+                    assert begun is not None and await begun.identified
+                    assert descriptors(process_of(made)) == before + 2
+                    raise FlockError("no such annotation")
+        assert descriptors(process_of(made)) == before
+        assert made._process is not None and not made._process.waiting
+
+
+@on_the_node
 async def test_of_many_that_are_begun_the_rest_waits_for_its_rules(
     node: Space, pod: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BEGUN", 1)
     async with making() as made:
         begun = begin(made, entry(pod))
-        assert made.begin(entry(pod, "c2")) is None
+        assert made.begin(entry(pod).netns) is None
         await made.give_up(begun)
         assert (await made.attach(entry(pod), None, announced=(), claimed=nobody)).netns.netns_cookie
         await made.give_up(begin(made, entry(pod)))
@@ -170,7 +191,7 @@ async def test_cores_that_are_somebody_elses_by_now_are_in_nobodys_way(node: Spa
 async def test_without_a_process_links_are_made_all_the_same(node: Space, pod: Space) -> None:
     made = Making(sysctl=Path("/proc/sys/net"))
     try:
-        assert made.begin(entry(pod)) is None
+        assert made.begin(entry(pod).netns) is None
         assert (await made.attach(entry(pod), None, announced=(), claimed=nobody)).host_index
     finally:
         made.thread.close()
@@ -191,7 +212,7 @@ async def test_a_link_is_made_though_the_process_dies_before_or_while_it_is_brou
         os.kill(process, signal.SIGKILL)
         assert (await attaching).host_index == node.link(entry(pod).host_interface).index
         assert pod.link("eth0").up and made._process is None
-        assert made.begin(entry(pod)) is None
+        assert made.begin(entry(pod).netns) is None
 
 
 @on_the_node
@@ -245,8 +266,6 @@ async def test_nobody_else_gets_the_lock_while_the_process_may_make_a_link(
 async def test_a_question_that_is_too_long_for_the_process_is_done_by_the_agent(node: Space, pod: Space) -> None:
     many = msgspec.structs.replace(entry(pod), addresses=tuple(f"198.51.{n >> 8}.{n & 255}" for n in range(5000)))
     async with making() as made:
-        held = threading.Event()
-        made.thread.run(held.wait)
-        assert made.begin(many) is None
-        held.set()
-        assert (await made.attach(many, None, announced=(), claimed=nobody)).host_index
+        for begun in (begin(made, many), None):
+            assert (await made.attach(many, begun, announced=(), claimed=nobody)).host_index
+        assert made._process is not None and not made._process.waiting

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+from collections.abc import Sequence
 
 import pytest
 from changing import CHANGES, STATE
@@ -11,9 +12,11 @@ from playground import FAMILIES, Playground, addresses, compiled, group, interfa
 from flock.core.errors import KernelRefused
 from flock.core.happenings import Dropped
 from flock.core.policy.compiled import Change, Peers, Rule
+from flock.core.policy.elements import Operation
 from flock.edge.nft import observe
 from flock.edge.nft.apply import Nft
 from flock.edge.nft.drops import Drops
+from flock.edge.nft.socket import NftSocket
 from flock.edge.nft.watch import Watch
 
 FOREIGN_CHANGES = [
@@ -55,12 +58,27 @@ def test_a_foreign_change_is_noticed_and_a_full_script_heals_it(ground: Playgrou
         asyncio.run(scenario())
 
 
-def test_what_our_own_socket_changes_does_not_wake_us_up(ground: Playground) -> None:
+class Quicker:
+    """Sends by a socket of its own, or does not."""
+
+    def __init__(self, *, sends: bool) -> None:
+        self.socket = NftSocket()
+        self.port = self.socket.port
+        self.sends = sends
+
+    async def commit(self, operations: Sequence[Operation]) -> bool:
+        if self.sends:
+            self.socket.commit(operations)
+        return self.sends
+
+
+@pytest.mark.parametrize("sends", [None, True, False], ids=["alone", "by a quicker one", "beside a quicker one"])
+def test_what_our_own_sockets_change_does_not_wake_us_up(ground: Playground, sends: bool | None) -> None:
     taken: list[bytes] = []
 
     async def scenario() -> None:
         watch = Watch(on_change=lambda: None, on_lost=lambda: None)
-        nft = Nft(watch=watch)
+        nft = Nft(watch=watch, sender=None if sends is None else Quicker(sends=sends))
         try:
             await nft.replace(ground.ruleset, STATE)
             batches = 0

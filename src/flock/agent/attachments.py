@@ -32,6 +32,8 @@ from flock.core.model import Allocation, Pod
 from flock.core.naming import format_mac, pod_mac
 from flock.core.reserving import Named, reserve
 from flock.core.whose import Identity, Whose
+from flock.core.wiring import Wiring
+from flock.edge.kernel.linkprocess import Begun
 from flock.edge.kernel.podlink import Attached as Link
 from flock.edge.kernel.threads import Kernel
 
@@ -74,7 +76,8 @@ class Attachments:
         async with self._attached.hold(asked.container_id):
             known = self._attached.of(asked.container_id)
             if known is None:
-                return await self._attach_new(asked, await self._learner.learn(asked))
+                async with self._kernel.begun(asked.netns) as begun:
+                    return await self._attach_new(asked, await self._learner.learn(asked), begun)
             if known.ifname != asked.ifname:
                 raise FlockError(
                     f"CNI_IFNAME: container {asked.container_id} is attached as {known.ifname}, not {asked.ifname}",
@@ -99,11 +102,11 @@ class Attachments:
                 return False
             return True
 
-    async def _attach_new(self, asked: Asked, pod: PodInfo) -> Allocation:
+    async def _attach_new(self, asked: Asked, pod: PodInfo, begun: Begun | None) -> Allocation:
         allocation = await self._allocate(asked, pod)
         try:
             faults.reach(Point.ADD_PICKED)
-            return await self._set_up(allocation, pod.object, ahead=True)
+            return await self._set_up(allocation, pod.object, begun, ahead=True)
         except BaseException:
             await self._undo(allocation)
             raise
@@ -118,7 +121,8 @@ class Attachments:
             mtu=self._preparing.mtu,
             state="pending",
         )
-        return await self._set_up(allocation, None)
+        async with self._kernel.begun(netns) as begun:
+            return await self._set_up(allocation, None, begun)
 
     async def _allocate(self, asked: Asked, pod: PodInfo) -> Allocation:
         """Reserve everything in memory, or nothing."""
@@ -200,14 +204,16 @@ class Attachments:
             return AnotherNamespaces(problem, details=hint)
         return AddressInUse(f"address {named.address} is in use by a pod of another namespace", details=hint)
 
-    async def _set_up(self, pending: Allocation, pod: Pod | None, *, ahead: bool = False) -> Allocation:
+    async def _set_up(
+        self, pending: Allocation, pod: Pod | None, begun: Begun | None, *, ahead: bool = False
+    ) -> Allocation:
         """From a pending allocation to a committed one.  On failure the caller decides what stays.
 
         `ahead`: the disk works at the same time as the kernel, for a caller who forgets what was written if anything
         fails."""
         self._attached.begin(pending)
         faults.reach(Point.ADD_PENDING)
-        link = await self._rules_and_link(pending, pod, ahead=ahead)
+        link = await self._rules_and_link(pending, pod, begun, ahead=ahead)
         committed = _committed(pending, link.netns)
         await self._attached.record(committed, link=link.host_index)
         faults.reach(Point.ADD_COMMITTED)
@@ -218,16 +224,17 @@ class Attachments:
         )
         return committed
 
-    async def _rules_and_link(self, pending: Allocation, pod: Pod | None, *, ahead: bool) -> Link:
+    async def _rules_and_link(self, pending: Allocation, pod: Pod | None, begun: Begun | None, *, ahead: bool) -> Link:
         """Rules are in force before the link is up.  Both ends are made meanwhile, on another core."""
 
         def identified(netns: "asyncio.Future[Identity]") -> None:
             if not netns.cancelled():  # as it is when the link was given up before
                 self._attached.record_ahead(_committed(pending, netns.result()))
 
-        begun = self._kernel.begin(pending)
-        if begun is not None and ahead:
-            begun.identified.add_done_callback(identified)
+        if begun is not None:
+            begun.create(Wiring.of(pending))
+            if ahead:
+                begun.identified.add_done_callback(identified)
         try:
             await self._policies.admit(pending, pod=pod)
             faults.reach(Point.ADD_RULES)

@@ -79,6 +79,7 @@ class Parts:
             preparing=self.preparing,
             happened=self.happened,
             attached=self.attached,
+            sender=self.kernel.transactions,
             state_dir=settings.state_dir,
             strict=settings.strict,
             antispoofing=settings.antispoofing,

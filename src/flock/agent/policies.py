@@ -40,7 +40,7 @@ from flock.core.policy.rendered import Transaction
 from flock.edge.batching import Rounds
 from flock.edge.cache import Cache
 from flock.edge.nft import observe
-from flock.edge.nft.apply import Nft
+from flock.edge.nft.apply import Nft, Sender
 from flock.edge.nft.watch import Watch
 
 log = logging.getLogger("policy")
@@ -62,6 +62,7 @@ class Policies(Reconciler):
         preparing: Preparing,
         happened: Happened,
         attached: Attached,
+        sender: Sender | None = None,
         state_dir: Path,
         strict: bool,
         antispoofing: bool,
@@ -79,6 +80,7 @@ class Policies(Reconciler):
         self._requires_pods = requires_pods
         self._attached = attached
         self._happened = happened
+        self._sender = sender
         self._refusals = Refusals(self.index, happened)
         self._strict, self._antispoofing = strict, antispoofing
         self._on_others = on_others  # somebody else has another chain at a hook
@@ -165,7 +167,7 @@ class Policies(Reconciler):
         if self._nft is None:
             watch = Watch(on_change=self._tampered, on_lost=self._look_at_once, on_others=self._on_others)
             watch.start()
-            self._nft = Nft(watch=watch)
+            self._nft = Nft(watch=watch, sender=self._sender)
         if self._rules is None:  # else an earlier attempt came further
             known = await self._nft.ask(observe.numbers)
             self._numbers = Numbers(known, start=random.randint(1, HIGHEST))

@@ -150,7 +150,8 @@ class Store:
     async def _caught_up(self, container_id: str) -> _Ahead | None:
         """What was written ahead for it, once that, and whatever else is on its way for it, is done."""
         if (joined := self._joined.get(container_id)) is not None:
-            await asyncio.wait([joined])
+            if not joined.done():
+                await asyncio.wait([joined])
             self._joined.pop(container_id, None)
         return self._ahead.pop(container_id, None)
 

@@ -1,4 +1,4 @@
-"""The process that makes pods' links: told by the agent what to make, one after the other, and nothing else.
+"""The process that makes pods' links: told by the agent what to make, one after the other, and what rules to send.
 
 In a thread of the agent a link waits a dozen times for the interpreter, which the agent's loop has: in a burst for half
 of its time.  Here it is alone with the kernel.  What cannot be done straight on is not tried: it is told as failed, and
@@ -19,23 +19,27 @@ import sys
 from typing import Any
 
 from flock.core.errors import FlockError
-from flock.core.faults import faults
+from flock.core.faults import Point, faults
 from flock.core.wiring import Wiring
-from flock.edge.kernel.podlink import Bare, PodLinks
+from flock.edge.kernel.podlink import Bare, Opened, PodLinks
 
-# Asked by the agent, and told to it: (which, number, what).  The number is the link's, from its CREATE on.
-CREATE = 1  # the fields of a Wiring: both ends are to be made, down
-BRING_UP = 2  # announced addresses
-DROP = 3  # nothing: it is not to be brought up, and what was made stays
-IDENTIFIED = 4  # the fields of an Identity: the pod's namespace, before anything is made in it
-UP = 5  # the host side's index
-FAILED = 6  # why.  Nothing more is done about it, and nothing more is told
-DROPPED = 7  # nothing
+# Asked by the agent, and told to it: (which, number, what).  The number is the link's, from its OPEN on.
+OPEN = 1  # the path of a pod's namespace
+CREATE = 2  # the fields of a Wiring: both ends are to be made, down
+BRING_UP = 3  # announced addresses
+DROP = 4  # nothing: it is not to be brought up, and what was made stays
+SEND = 5  # bytes, over the socket for rules.  The kernel's answer is told by nobody: the agent has that socket too
+IDENTIFIED = 6  # the fields of an Identity: the pod's namespace, before anything is made in it
+UP = 7  # the host side's index
+FAILED = 8  # why.  Nothing more is done about it, and nothing more is told
+DROPPED = 9  # nothing
+NOT_SENT = 10  # nothing
 
 LONGEST = 64 << 10  # bytes that are asked: a pod with a thousand addresses
 LONGEST_ANSWER = 8 << 10
 LONGEST_REASON = 1000  # characters
 SET_PDEATHSIG, SET_NAME = 1, 15
+CYCLES = 10_000  # objects made and kept until it is looked for cycles: a link makes some hundreds, and no cycle
 NAME = b"flock-links"  # in `ps` and `top`
 AGENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # it may need this until its end
 
@@ -43,11 +47,19 @@ AGENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # it may need t
 class _Links:
     """Until the agent hangs up."""
 
-    def __init__(self, agent: socket.socket, links: PodLinks) -> None:
+    def __init__(self, agent: socket.socket, rules: socket.socket, links: PodLinks) -> None:
         self._agent = agent
+        self._rules = rules
         self._links = links
+        self._opened: dict[int, Opened] = {}
         self._made: dict[int, tuple[Wiring, Bare]] = {}
-        self._does = {CREATE: self._create, BRING_UP: self._bring_up, DROP: self._drop}
+        self._does = {
+            OPEN: self._open,
+            CREATE: self._create,
+            BRING_UP: self._bring_up,
+            DROP: self._drop,
+            SEND: self._send,
+        }
 
     def serve(self) -> None:
         while asked := self._agent.recv(LONGEST):
@@ -57,10 +69,14 @@ class _Links:
             except (FlockError, OSError) as error:
                 self._tell(FAILED, number, str(error)[:LONGEST_REASON])
 
+    def _open(self, number: int, netns: Any) -> None:
+        opened = self._opened[number] = self._links.open(netns)
+        self._tell(IDENTIFIED, number, tuple(opened.netns))
+
     def _create(self, number: int, what: Any) -> None:
-        wiring = Wiring(*what)
-        bare = self._links.create(wiring, _somebodys, lambda netns: self._tell(IDENTIFIED, number, tuple(netns)))
-        self._made[number] = wiring, bare
+        if number in self._opened:
+            wiring = Wiring(*what)
+            self._made[number] = wiring, self._links.create(wiring, self._opened.pop(number), _somebodys)
 
     def _bring_up(self, number: int, announced: Any) -> None:
         if number in self._made:
@@ -68,9 +84,20 @@ class _Links:
             self._tell(UP, number, self._links.bring_up(wiring, bare, announced=announced).host_index)
 
     def _drop(self, number: int, _: Any) -> None:
-        if number in self._made:
+        if number in self._opened:
+            self._opened.pop(number).close()
+        elif number in self._made:
             self._made.pop(number)[1].pod.close()
-            self._tell(DROPPED, number, None)
+        else:
+            return
+        self._tell(DROPPED, number, None)
+
+    def _send(self, number: int, what: Any) -> None:
+        try:
+            faults.reach(Point.NETLINK)
+            self._rules.send(what)
+        except OSError:
+            self._tell(NOT_SENT, number, None)
 
     def _tell(self, which: int, number: int, what: Any) -> None:
         self._agent.send(marshal.dumps((which, number, what)))
@@ -82,8 +109,8 @@ def _somebodys(_: str) -> bool:
 
 
 def main() -> None:
-    """Arguments: a socket to the agent, the agent's process, where switches of the kernel are."""
-    agent, parent, sysctl = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    """Arguments: a socket to the agent, the agent's process, a socket for rules, where switches of the kernel are."""
+    (agent, parent, rules), sysctl = map(int, sys.argv[1:4]), sys.argv[4]
     libc = ctypes.CDLL(None)
     libc.prctl(SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -92,9 +119,10 @@ def main() -> None:
     for number in AGENTS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     faults.arm(os.environ.get("FLOCK_FAULT", ""), along=parent)
-    links = _Links(socket.socket(fileno=agent), PodLinks(sysctl=sysctl))
+    links = _Links(socket.socket(fileno=agent), socket.socket(fileno=rules), PodLinks(sysctl=sysctl))
     gc.collect()
     gc.freeze()
+    gc.set_threshold(CYCLES)
     with contextlib.suppress(ConnectionError):
         links.serve()
 

@@ -34,18 +34,21 @@ _libc = ctypes.CDLL(None)
 class LinkProcess:
     """For the event loop's thread, the main one: the process dies with the thread that began it.
 
-    `lock`: the process holds it too.  OSError if there can be none."""
+    `lock`: the process holds it too; `rules`: a socket for it to send over.  OSError if there can be none."""
 
-    def __init__(self, *, sysctl: str, lock: int) -> None:
+    def __init__(self, *, sysctl: str, lock: int, rules: int) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
                 for end in (ours, theirs):
                     with contextlib.suppress(PermissionError):  # then it is as large as others'
                         end.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, ROOM)
-                command = [sys.executable, "-P", asks.__file__, str(theirs.fileno()), str(os.getpid()), sysctl]
+                told = map(str, (theirs.fileno(), os.getpid(), rules, sysctl))
                 self._process = subprocess.Popen(
-                    command, pass_fds=(theirs.fileno(), lock), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                    [sys.executable, "-P", asks.__file__, *told],
+                    pass_fds=(theirs.fileno(), lock, rules),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
                 )
             except BaseException:
                 ours.close()
@@ -58,15 +61,19 @@ class LinkProcess:
         self._begun: dict[int, Begun] = {}
         self.waiting = 0  # links that are begun and wait to be brought up
         loop = asyncio.get_running_loop()
+        self._rules = rules
+        self._sending_since = 0.0  # 0: nothing is being sent
+        self._sent: asyncio.Future[bool] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         loop.add_reader(ours, self._hear)
+        loop.add_reader(rules, self._note_sent, True)
 
-    def begin(self, wiring: Wiring) -> "Begun | None":
+    def begin(self, netns: str) -> "Begun | None":
         """None: it cannot be asked to."""
         number = next(self._numbers)
         if not self._begun:
             self._send_elsewhere()
-        if not self.ask(asks.CREATE, number, tuple(wiring)):
+        if not self.ask(asks.OPEN, number, netns):
             return None
         self.waiting += 1
         begun = self._begun[number] = Begun(self, number)
@@ -94,11 +101,25 @@ class LinkProcess:
             return False
         return True
 
+    async def send(self, datagram: bytes) -> bool:
+        """Over the socket for rules, once it has done what it is at.  True: there is an answer at that socket; else
+        that is not sure."""
+        self._sent = asyncio.get_running_loop().create_future()
+        if not self.ask(asks.SEND, 0, datagram):
+            return False
+        self._sending_since = time.monotonic()
+        return await self._sent
+
+    def _note_sent(self, sent: bool) -> None:
+        self._sending_since = 0.0
+        if not self._sent.done():
+            self._sent.set_result(sent)
+
     @property
     def busy_for(self) -> float:
         """Seconds that the oldest question has been waiting for its answer."""
-        now = time.monotonic()
-        return max((now - begun.asked_at for begun in self._begun.values() if begun.asked_at), default=0.0)
+        asked = (self._sending_since, *(begun.asked_at for begun in self._begun.values()))
+        return max((time.monotonic() - since for since in asked if since), default=0.0)
 
     def kill(self) -> None:
         self._process.kill()
@@ -130,22 +151,26 @@ class LinkProcess:
                 self._hang_up()
                 return
             which, number, what = marshal.loads(told)
-            if which != asks.IDENTIFIED:
-                self._begun.pop(number).finish(which, what)
-            else:
+            if which == asks.IDENTIFIED:
                 self._begun[number].identify(Identity(*what))
+            elif which == asks.NOT_SENT:
+                self._note_sent(False)
+            else:
+                self._begun.pop(number).finish(which, what)
 
     def _hang_up(self) -> None:
         """It ends then, once it has done what it is at."""
         if self.gone.done():
             return
-        asyncio.get_running_loop().remove_reader(self._socket)
+        for heard in (self._socket, self._rules):
+            asyncio.get_running_loop().remove_reader(heard)
         self._socket.close()
+        self._note_sent(False)
         self.gone.set_result(None)
 
 
 class Begun:
-    """A link that is begun there.  `bring_up` or `drop` is next, and then `ended`.
+    """A link that is begun there: `create` is next, then `bring_up`; or `drop` at any time before that.
 
     `identified` is told before anything is made, or never: where the namespace could not be entered, or nobody waits
     any more.  `up`: what was made; None where it was not, and nobody makes it there any more."""
@@ -156,8 +181,13 @@ class Begun:
         self.identified: asyncio.Future[Identity] = loop.create_future()
         self.up: asyncio.Future[Attached | None] = loop.create_future()
         self.asked_at = time.monotonic()  # 0: nothing is asked of it now
-        self._decided = False  # whether it is to be brought up or dropped
+        self.decided = False  # whether it is to be brought up or dropped
         self._netns: Identity | None = None
+
+    def create(self, wiring: Wiring) -> None:
+        """Both ends, down."""
+        if not self.up.done() and not self._process.ask(asks.CREATE, self._number, tuple(wiring)):
+            self.drop()  # it is too long, or nobody is there
 
     def bring_up(self, announced: Announced) -> None:
         self._ask(asks.BRING_UP, tuple(announced))
@@ -167,14 +197,16 @@ class Begun:
         self._ask(asks.DROP, None)
 
     def _ask(self, which: int, what: Any) -> None:
+        if self.decided:
+            return
         self._process.waiting -= 1
-        self._decided, self.asked_at = True, time.monotonic()
+        self.decided, self.asked_at = True, time.monotonic()
         if not self.up.done() and not self._process.ask(which, self._number, what):
             self._process.kill()  # what is not finished there must end there
 
     def identify(self, netns: Identity) -> None:
         self._netns = netns
-        if not self._decided:  # else the answer to that is waited for
+        if not self.decided:  # else the answer to that is waited for
             self.asked_at = 0.0
         if not self.identified.done():
             self.identified.set_result(netns)

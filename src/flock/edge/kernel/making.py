@@ -9,7 +9,9 @@ knows who has what stands in the way, and says what is wrong.
 """
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from flock.core.model import Allocation
@@ -18,6 +20,7 @@ from flock.edge.ending import outlast
 from flock.edge.kernel.linkmessages import Announced
 from flock.edge.kernel.linkprocess import BEGUN, Begun, LinkProcess
 from flock.edge.kernel.podlink import Attached, Claimed, PodLinks
+from flock.edge.kernel.transactions import Transactions
 from flock.edge.worker import Worker, unheard
 
 log = logging.getLogger("links")
@@ -32,11 +35,12 @@ class Making:
     def __init__(self, *, sysctl: Path) -> None:
         self.thread, self.links = Worker("attach"), PodLinks(sysctl=sysctl)
         self._process: LinkProcess | None = None
+        self.transactions = Transactions(lambda: self._process)
 
     async def run(self, lock: int) -> None:
         """Returns when the process has ended: whoever keeps it begins it anew.  `lock`: the agent's, of what no other
         may work with while a link is made."""
-        self._process = process = LinkProcess(sysctl=self.links.sysctl, lock=lock)
+        self._process = process = LinkProcess(sysctl=self.links.sysctl, lock=lock, rules=self.transactions.ready())
         try:
             while not process.gone.done():
                 await asyncio.wait([process.gone], timeout=LOOK_EVERY)
@@ -51,11 +55,21 @@ class Making:
     def busy_for(self) -> float:
         return self._process.busy_for if self._process is not None else 0.0
 
-    def begin(self, allocation: Allocation) -> Begun | None:
-        """A pod's link, down, beside whatever has to be done before it may come up.  `attach` or `give_up` is next.
-        None: too many are begun, or there is no process, and it is for `attach` alone."""
+    def begin(self, netns: str) -> Begun | None:
+        """A pod's link, which is made beside whatever has to be done before it may come up: its `create` is next, and
+        `attach`, or `give_up`.  None: too many are begun, or there is no process, and it is for `attach` alone."""
         process = self._process
-        return process.begin(Wiring.of(allocation)) if process is not None and process.waiting < BEGUN else None
+        return process.begin(netns) if process is not None and process.waiting < BEGUN else None
+
+    @contextlib.asynccontextmanager
+    async def begun(self, netns: str) -> AsyncIterator[Begun | None]:
+        """The same; what is not attached in the end is given up."""
+        begun = self.begin(netns)
+        try:
+            yield begun
+        finally:
+            if begun is not None and not begun.decided:
+                await self.give_up(begun)
 
     async def give_up(self, begun: Begun) -> None:
         """Return when nobody makes it any more; what was made is for whoever deletes links."""
@@ -66,8 +80,8 @@ class Making:
         self, allocation: Allocation, begun: Begun | None, *, announced: Announced, claimed: Claimed
     ) -> Attached:
         """Who is cancelled hears so when nobody makes it any more: what is undone then is not made after that."""
-        if begun is None and self._process is not None:
-            begun = self._process.begin(Wiring.of(allocation))
+        if begun is None and self._process is not None and (begun := self._process.begin(allocation.netns)) is not None:
+            begun.create(Wiring.of(allocation))
         if begun is not None:
             begun.bring_up(announced)
             try:

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from flock.core.model import Allocation
 
 Claimed = Callable[[str], bool]
-Identified = Callable[[Identity], None]
-
 
 NO_GROUP = 0  # that of links in general
 
@@ -54,6 +52,18 @@ class Attached(NamedTuple):
 
     host_index: int
     netns: Identity
+
+
+class Opened(NamedTuple):
+    """A pod's namespace, with a socket in it."""
+
+    namespace: Netns
+    pod: Netlink
+    netns: Identity
+
+    def close(self) -> None:
+        self.pod.close()
+        self.namespace.close()
 
 
 class Bare(NamedTuple):
@@ -81,41 +91,47 @@ class PodLinks:
 
     def attach(self, wired: Wired, *, announced: Announced, claimed: Claimed) -> Attached:
         """Everything from nothing to a working pod."""
-        return self.bring_up(wired, self.create(wired, claimed), announced=announced)
+        bare = self.create(wired, self.open(wired.netns), claimed)
+        return self.bring_up(wired, bare, announced=announced)
 
-    def create(self, wired: Wired, claimed: Claimed, identified: Identified | None = None) -> Bare:
-        """Both ends, down: no packet passes.  `claimed(name)`: another container uses that host interface;
-        `identified` is told the pod's namespace, before anything is made in it.
-
-        Something of ours that stands in the way and that nobody claims is left over, and is replaced.
-        """
-        namespace = open_netns(wired.netns)
+    def open(self, netns: str) -> Opened:
+        """Nothing is made yet."""
+        namespace = open_netns(netns)
         try:
             if namespace.id == self.home.id:
                 raise FlockError(
-                    f"CNI_NETNS: {wired.netns} is the node's own network namespace",
+                    f"CNI_NETNS: {netns} is the node's own network namespace",
                     code=Code.NODE_NETNS,
                     details="flock attaches pods with a namespace of their own; host-network pods need no CNI",
                 )
             with inside(namespace, home=self.home):
                 pod = socket_in(namespace)
-                try:
-                    identity = identify(namespace, pod)
-                    if identified is not None:
-                        identified(identity)
-                    link = self._create_pair(wired, namespace, pod, claimed)
-                    faults.reach(Point.ADD_LINK)
-                    peer = pod.link(wired.ifname)
-                    if peer is None:
-                        raise KernelRefused(f"link {wired.ifname} vanished while it was set up", errno=errno.ENODEV)
-                    if wired.ip6:
-                        self._enable_ipv6(wired.ifname, peer)
-                except BaseException:
-                    pod.close()
-                    raise
+            return Opened(namespace, pod, identify(namespace, pod))
+        except BaseException:
+            namespace.close()
+            raise
+
+    def create(self, wired: Wired, opened: Opened, claimed: Claimed) -> Bare:
+        """Both ends, down: no packet passes.  `claimed(name)`: another container uses that host interface.  `opened` is
+        used up.
+
+        Something of ours that stands in the way and that nobody claims is left over, and is replaced.
+        """
+        namespace, pod, netns = opened
+        try:
+            link = self._create_pair(wired, namespace, pod, claimed)
+            faults.reach(Point.ADD_LINK)
+            peer = pod.link(wired.ifname)
+            if peer is None:
+                raise KernelRefused(f"link {wired.ifname} vanished while it was set up", errno=errno.ENODEV)
+            if wired.ip6:
+                self._enable_ipv6(wired.ifname, peer, namespace)
+        except BaseException:
+            pod.close()
+            raise
         finally:
             namespace.close()
-        return Bare(link, pod, identity, host_side(link, wired, announced=()), pod_side(peer.index, wired))
+        return Bare(link, pod, netns, host_side(link, wired, announced=()), pod_side(peer.index, wired))
 
     def bring_up(self, wired: Wired, bare: Bare, *, announced: Announced) -> Attached:
         """From a bare pair to a working pod."""
@@ -147,8 +163,7 @@ class PodLinks:
             self._clear_the_way(wired, name, namespace, pod, claimed)
             link = self.host.create(request, name)
         if link.heeds_routers or (wired.ip6 and (link.ipv6_off or not link.forwards6)):
-            with inside(self.home, home=namespace):
-                prepare_host_side(self.sysctl, name, ipv6=bool(wired.ip6))
+            prepare_host_side(self.sysctl, name, ipv6=bool(wired.ip6))
         return link
 
     def _clear_the_way(self, wired: Wired, name: str, namespace: Netns, pod: Netlink, claimed: Claimed) -> None:
@@ -174,8 +189,8 @@ class PodLinks:
         assert other_end is not None
         self.host.run([r.delete_link(other_end.index)], ignore=[errno.ENODEV])
 
-    def _enable_ipv6(self, ifname: str, peer: r.Link) -> None:
-        """Inside the pod: IPv6 on where a runtime switched it off, and no router advertisements.
+    def _enable_ipv6(self, ifname: str, peer: r.Link, namespace: Netns) -> None:
+        """In the pod: IPv6 on where a runtime switched it off, and no router advertisements.
 
         The link tells its switches, so that files are touched only where one is wrong.
         """
@@ -184,12 +199,15 @@ class PodLinks:
                 "IPv6 is switched off in this kernel (ipv6.disable=1)",
                 details="set spec.defaults.ipv6 to false in the NodeConfig, or enable IPv6",
             )
+        if not (peer.ipv6_off or peer.accepts_ra):
+            return
         conf, opener = f"{self.sysctl}/ipv6/conf", self._pods_switches.open
-        if peer.ipv6_off:
-            for interface in (ifname, "lo"):
-                write_switch(f"{conf}/{interface}/disable_ipv6", "0", opener=opener)
-        if peer.accepts_ra:
-            correct_switch(f"{conf}/{ifname}/accept_ra", "0", opener=opener)
+        with inside(namespace, home=self.home):
+            if peer.ipv6_off:
+                for interface in (ifname, "lo"):
+                    write_switch(f"{conf}/{interface}/disable_ipv6", "0", opener=opener)
+            if peer.accepts_ra:
+                correct_switch(f"{conf}/{ifname}/accept_ra", "0", opener=opener)
 
     def is_intact(self, allocation: "Allocation", netns: str) -> bool:
         """Is the link there, and is `netns` the namespace it leads to?  Raises if `netns` is no namespace."""

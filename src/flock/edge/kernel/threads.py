@@ -7,6 +7,7 @@ delete (`deleting`).  One more forgets flows, for which nobody waits.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -61,6 +62,7 @@ class Kernel:
     def __init__(self, *, sysctl: Path) -> None:
         self._making = Making(sysctl=sysctl)
         self._fast, self._fast_links = self._making.thread, self._making.links
+        self.transactions = self._making.transactions  # of rules, while a pod's link is made
         self._slow, self._slow_links = Worker("kernel"), PodLinks(sysctl=sysctl)
         self._deleting = Deleting(sysctl=sysctl)
         self._sweeper = Sweeper(sysctl=str(sysctl))
@@ -78,14 +80,15 @@ class Kernel:
         self._slow.close()
         self._deleting.close()
         self._sweeper.close()
+        self.transactions.close()
 
     # --- pods ---
 
     async def make_links(self, lock: int) -> None:
         await self._making.run(lock)
 
-    def begin(self, allocation: Allocation) -> Begun | None:
-        return self._making.begin(allocation)
+    def begun(self, netns: str) -> AbstractAsyncContextManager[Begun | None]:
+        return self._making.begun(netns)
 
     async def give_up(self, begun: Begun) -> None:
         await self._making.give_up(begun)
@@ -98,7 +101,7 @@ class Kernel:
         claimed: Claimed,
         begun: Begun | None = None,
     ) -> Attached:
-        """`begun`: what `begin` returned for it."""
+        """`begun`: a link for it that is created."""
         self._sweeper.spare(_carried(allocation))
         return await self._making.attach(allocation, begun, announced=announced, claimed=claimed)
 

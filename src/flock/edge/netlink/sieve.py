@@ -15,9 +15,9 @@ def only_types(sock: socket.socket, types: Collection[int]) -> None:
     _attach(sock, TYPE, [socket.htons(kind) for kind in types], equal=_ACCEPT, other=_DROP)
 
 
-def not_from(sock: socket.socket, port: int) -> None:
-    """Nothing that the socket with this port did.  A datagram tells of one sender's doing."""
-    _attach(sock, PORT, [socket.htonl(port)], equal=_DROP, other=_ACCEPT)
+def not_from(sock: socket.socket, ports: Collection[int]) -> None:
+    """Nothing that the sockets with these ports did.  A datagram tells of one sender's doing."""
+    _attach(sock, PORT, [socket.htonl(port) for port in ports], equal=_DROP, other=_ACCEPT)
 
 
 def _attach(

@@ -1,8 +1,9 @@
 """Putting into force what was rendered.
 
-Operations go as a netlink batch from a thread of our own: the kernel works them off inside the send, and waits there
-while somebody else's transaction is under way.  Scripts go to `nft -f -`, started from the event loop's thread, which
-never leaves the node's network namespace as the kernel threads do.  One after the other, in the order of the calls.
+Operations go as a netlink batch from a process or a thread of our own, never from the loop's: the kernel works them off
+inside the send, and waits there while somebody else's transaction is under way.  Scripts go to `nft -f -`, started from
+the event loop's thread, which never leaves the node's network namespace as the kernel threads do.  One after the other,
+in the order of the calls.
 """
 
 import asyncio
@@ -10,12 +11,12 @@ import contextlib
 import resource
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from flock.core.errors import KernelRefused
 from flock.core.policy.compiled import Compiled
-from flock.core.policy.elements import ORIGINAL_TABLE
+from flock.core.policy.elements import ORIGINAL_TABLE, Operation
 from flock.core.policy.render import Ruleset
 from flock.core.policy.rendered import Transaction
 from flock.edge.nft import observe
@@ -29,17 +30,29 @@ CRASHED = "crashed: a newer nft has put something into this host's tables that a
 MEMORY = 2 << 30  # bytes for one: ten times what the largest needs, and less than would take others' memory away
 
 
-class Nft:
-    """`watch`, if given, is told which changes are our own."""
+class Sender(Protocol):
+    """Somebody quicker.  `commit`: in force if True; else that is not sure, and doing it again does no harm."""
 
-    def __init__(self, *, watch: Watch | None = None, program: str = "nft") -> None:
+    @property
+    def port(self) -> int: ...
+
+    async def commit(self, operations: Sequence[Operation]) -> bool: ...
+
+
+class Nft:
+    """`watch`, if given, is told which changes are our own.  `sender`, if given, is asked first to send operations."""
+
+    def __init__(self, *, watch: Watch | None = None, sender: Sender | None = None, program: str = "nft") -> None:
         self._program = program
         self._watch = watch
+        self._sender = sender
         self._socket = NftSocket()
         self._thread = Worker("nft")
         self._turn = asyncio.Lock()
         if watch is not None:
             watch.own(self._socket.port)
+            if sender is not None:
+                watch.own(sender.port)
 
     async def apply(self, transaction: Transaction) -> None:
         """KernelRefused: nothing of it is in force, or only what was to be prepared."""
@@ -49,7 +62,8 @@ class Nft:
             await self.run(transaction.script)
         elif transaction.operations:
             async with self._turn:
-                await self._thread.run(self._socket.commit, transaction.operations)
+                if self._sender is None or not await self._sender.commit(transaction.operations):
+                    await self._thread.run(self._socket.commit, transaction.operations)
 
     async def run(self, script: str) -> None:
         """A whole script, in one transaction."""

@@ -5,6 +5,7 @@ all, and answers every message it refused.  A deletion of what is not there is n
 without it.
 """
 
+import contextlib
 import errno
 import socket
 import struct
@@ -63,7 +64,13 @@ class NftSocket(NetlinkSocket):
         return missing
 
     def _send_batch(self, batch: list[Request]) -> dict[int, KernelRefused]:
-        """What was refused, by position.  Answers come in the order of the messages, so only the last has to ask."""
+        """What was refused, by position."""
+        self.send(self.composed(batch), "nft")
+        return self.outcome(batch)
+
+    def composed(self, batch: list[Request]) -> bytes:
+        """One transaction, for whoever sends it.  Answers come in the order of the messages, so only the last has to
+        ask."""
         begin, first = self._seq + 1, self._seq + 2
         last = begin + len(batch)
         self._seq = last + 1
@@ -71,7 +78,13 @@ class NftSocket(NetlinkSocket):
             w.message(kind, 0, seq, plain_header(SUBSYSTEM))
             for kind, seq in ((BATCH_BEGIN, begin), (BATCH_END, last + 1))
         )
-        self.send(head + encoded(batch, first) + tail, "nft")
+        return head + encoded(batch, first) + tail
+
+    def outcome(self, batch: list[Request]) -> dict[int, KernelRefused]:
+        """The answer to what was composed last and has been sent, by position."""
+        last = self._seq - 1
+        first = last - len(batch) + 1
+        begin = first - 1
         failures: dict[int, KernelRefused] = {}
         for kind, flags, seq, body in self._answers(begin, last):
             if kind != w.NLMSG_ERROR:
@@ -84,6 +97,12 @@ class NftSocket(NetlinkSocket):
             if seq == last:
                 break
         return failures
+
+    def drain(self) -> None:
+        """Forget the answers that are there, to what somebody sent who died meanwhile."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._socket.recv(1, socket.MSG_DONTWAIT)
 
     def ask(self, kind: int, body: bytes, *, dump: bool) -> list[bytes]:
         """The bodies of all answers, never just some of them; empty where there is no such thing."""

@@ -1,7 +1,7 @@
 """Tells at once when somebody else changes our tables: `nft flush ruleset`, a deleted chain, an added rule.
 
 The kernel announces every change with the netlink port of whoever made it.  Our own are known by the port of our
-socket, which do not wake us up, and by the process id of the `nft` we started, which is the port it gets.
+sockets, which do not wake us up, and by the process id of the `nft` we started, which is the port it gets.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Watch(Listener):
         self._on_others = on_others  # somebody's chain at a hook is new or another, or a table is gone
         self._on_lost = on_lost
         self._changed = False  # a change is about to be told
-        self._own_port = 0  # of the socket by which we change things; 0: none yet
+        self._own_ports: list[int] = []  # of the sockets by which we change things
         self._ours: set[int] = set()
         self._finished: list[int] = []  # processes that ended, whose announcements may still wait in the socket
         super().__init__()
@@ -47,14 +47,14 @@ class Watch(Listener):
         made = socket.socket(socket.AF_NETLINK, flags, NETLINK_NETFILTER)
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
         made.bind((0, 1 << NFNLGRP_NFTABLES - 1))
-        if self._own_port:
-            sieve.not_from(made, self._own_port)
+        if self._own_ports:
+            sieve.not_from(made, self._own_ports)
         return made
 
     def own(self, port: int) -> None:
         """What comes from this socket is not told, for as long as we live."""
-        self._own_port = port
-        sieve.not_from(self._socket, port)
+        self._own_ports.append(port)
+        sieve.not_from(self._socket, self._own_ports)
 
     def ours(self, port: int) -> None:
         self._ours.add(port)

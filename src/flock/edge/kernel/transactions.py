@@ -1,0 +1,57 @@
+"""Transactions of rules, sent by the process that makes links: a pod's are wanted while its link is made.
+
+The kernel works a transaction off inside the send, and waits there while somebody else's is under way, so the loop's
+thread never sends one.  Another thread has to wait for the interpreter, and on two cores for the loop or that process.
+The process only sends, between two steps of links: the socket is the agent's, who composes and hears the answer.
+
+What it does not send, for whatever reason, is for a thread of the agent; so is what was refused, to say why.  To send a
+transaction a second time changes nothing.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+from flock.core.errors import KernelRefused
+from flock.core.policy.elements import Operation
+from flock.edge.kernel.linkprocess import LinkProcess
+from flock.edge.nft.batch import messages
+from flock.edge.nft.socket import NftSocket
+
+FEW = 64  # operations: a pod's, or some pods'.  More would hold up links
+ALONE = 1  # links that are begun.  Where there are more, the process has work all the time and a thread's time is free
+
+
+class Transactions:
+    """For the event loop's thread, one at a time."""
+
+    def __init__(self, process: Callable[[], LinkProcess | None]) -> None:
+        self._process = process
+
+    @functools.cached_property
+    def _socket(self) -> NftSocket:
+        """When somebody needs it: an agent that may not have one says so, and is there."""
+        return NftSocket()
+
+    @property
+    def port(self) -> int:
+        return self._socket.port
+
+    def ready(self) -> int:
+        """The socket's descriptor, for a new process: what an earlier one sent is of no interest any more.  OSError."""
+        self._socket.drain()
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        if "_socket" in vars(self):
+            self._socket.close()
+
+    async def commit(self, operations: Sequence[Operation]) -> bool:
+        """In force if True, as a whole.  Else it may be or not, and is to be done by somebody else."""
+        process = self._process()
+        if process is None or process.waiting > ALONE or len(operations) > FEW:
+            return False
+        batch = list(messages(operations))
+        try:
+            return await process.send(self._socket.composed(batch)) and not self._socket.outcome(batch)
+        except KernelRefused:
+            return False

@@ -1,0 +1,170 @@
+"""Transactions of rules, sent by the process that makes links: in force, or surely somebody else's to do."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from spaces import Space, entry, on_the_node
+from test_making import begin, making, nobody, process_of
+
+from flock.core.policy.elements import TABLE, Element, Mark, Operation
+from flock.core.policy.rendered import Transaction
+from flock.edge.kernel import making as module
+from flock.edge.kernel import transactions
+from flock.edge.nft import apply, observe
+from flock.edge.nft.batch import messages
+from flock.edge.nft.socket import NftSocket
+from looping import PATIENCE
+
+SET = "pods"
+
+
+def add(*names: str) -> list[Operation]:
+    return [Operation(True, element(name)) for name in names]
+
+
+def element(name: str) -> Element:
+    return Element(TABLE, SET, (name, Mark(1)))
+
+
+@pytest.fixture
+def rules(node: Space) -> Space:
+    """With a set to put something into."""
+    script = f"table {TABLE} {{ set {SET} {{ type ifname . mark; }}; }}"
+    subprocess.run(["ip", "netns", "exec", node.name, "nft", script], check=True, timeout=PATIENCE)
+    return node
+
+
+def in_force(node: Space) -> set[str]:
+    def look() -> list[bytes]:
+        with NftSocket() as asking:
+            return observe.elements(asking, TABLE, SET)
+
+    return {key[:16].rstrip(b"\0").decode() for key in node.open(look)}
+
+
+@on_the_node
+async def test_what_is_sent_is_in_force_one_after_the_other(node: Space, rules: Space) -> None:
+    async with making() as made:
+        for number in range(20):
+            assert await made.transactions.commit(add(f"a{number}", f"b{number}"))
+        assert await made.transactions.commit([Operation(False, element("a0"))])
+        expected = {f"{letter}{number}" for letter in "ab" for number in range(20)} - {"a0"}
+        assert in_force(node) == expected and made.busy_for == 0
+
+
+@on_the_node
+async def test_it_is_sent_while_a_link_is_made_and_before_that_comes_up(node: Space, pod: Space, rules: Space) -> None:
+    async with making() as made:
+        begun = begin(made, entry(pod))
+        assert await made.transactions.commit(add("a"))
+        assert in_force(node) == {"a"} and not node.link(entry(pod).host_interface).up
+        await made.attach(entry(pod), begun, announced=(), claimed=nobody)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        [*add("a"), Operation(True, Element(TABLE, "no such set", ("b", Mark(1))))],
+        [*add("a"), Operation(False, element("b"))],
+        [*add("a"), Operation(True, Element(TABLE, SET, ("a name that is too long for any", Mark(1))))],
+    ],
+    ids=["no such set", "nothing to delete", "malformed"],
+)
+@on_the_node
+async def test_what_the_kernel_refuses_is_not_in_force_and_the_next_is(
+    node: Space, rules: Space, refused: Sequence[Operation]
+) -> None:
+    async with making() as made:
+        for _ in range(2):
+            assert not await made.transactions.commit(refused)
+            assert in_force(node) == set()
+        assert await made.transactions.commit(add("a"))
+        assert in_force(node) == {"a"}
+
+
+@on_the_node
+async def test_where_there_is_no_process_or_it_has_work_all_the_time_it_is_somebody_elses(
+    node: Space, pod: Space, rules: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with making() as made:
+        links = [begin(made, msgspec.structs.replace(entry(pod, name), ifname=name)) for name in ("c1", "c2")]
+        assert not await made.transactions.commit(add("a"))
+        await made.give_up(links[0])
+        assert await made.transactions.commit(add("a"))
+        monkeypatch.setattr(transactions, "FEW", 1)
+        assert not await made.transactions.commit(add("b", "c"))
+    assert not await made.transactions.commit(add("d"))
+    assert in_force(node) == {"a"}
+
+
+@pytest.mark.parametrize("how", ["killed", "hangs"])
+@on_the_node
+async def test_a_process_that_dies_over_it_leaves_it_to_somebody_else(
+    node: Space, rules: Space, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONG", 0.1)
+    monkeypatch.setattr(module, "LOOK_EVERY", 0.02)
+    async with making() as made:
+        os.kill(process_of(made), signal.SIGSTOP)
+        asked = asyncio.create_task(made.transactions.commit(add("a")))
+        await asyncio.sleep(0)
+        if how == "killed":
+            os.kill(process_of(made), signal.SIGKILL)
+        assert not await asked and made.busy_for == 0
+        assert in_force(node) == set()
+
+
+@on_the_node
+async def test_what_cannot_be_sent_is_said_to_be_so_and_the_next_is_sent(
+    node: Space, rules: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOCK_FAULT", "netlink.send=ENOBUFS@1")  # of the process that is begun next
+    async with making() as made:
+        assert not await made.transactions.commit(add("a"))
+        assert await made.transactions.commit(add("b"))
+        assert in_force(node) == {"b"} and made.busy_for == 0
+
+
+@on_the_node
+async def test_an_answer_to_what_a_dead_process_sent_is_not_the_next_ones(node: Space, rules: Space) -> None:
+    async with making() as made:
+        socket = made.transactions._socket
+        refused = [Operation(False, element("b"))]
+        socket.send(socket.composed(list(messages(refused))), "by one that died before it was heard")
+        assert made.transactions.ready() == socket.fileno()
+        os.kill(process_of(made), signal.SIGSTOP)
+        asked = asyncio.create_task(made.transactions.commit(add("a")))
+        await asyncio.sleep(0.1)
+        assert not asked.done()
+        os.kill(process_of(made), signal.SIGCONT)
+        assert await asked and in_force(node) == {"a"}
+
+
+class Quicker:
+    """Sends some and not others."""
+
+    port = 0
+
+    def __init__(self, *answers: bool) -> None:
+        self.answers, self.asked = list(answers), 0
+
+    async def commit(self, operations: Sequence[Operation]) -> bool:
+        self.asked += 1
+        return self.answers.pop(0)
+
+
+@on_the_node
+async def test_what_somebody_quicker_has_not_surely_put_into_force_is_put_into_force(node: Space, rules: Space) -> None:
+    quicker = Quicker(True, False)
+    nft = apply.Nft(sender=quicker)
+    try:
+        await nft.apply(Transaction(operations=tuple(add("done by it"))))
+        await nft.apply(Transaction(operations=tuple(add("a"))))
+        assert in_force(node) == {"a"} and quicker.asked == 2
+    finally:
+        nft.close()
