@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Sequence
 
@@ -133,16 +134,34 @@ async def test_what_cannot_be_sent_is_said_to_be_so_and_the_next_is_sent(
 @on_the_node
 async def test_an_answer_to_what_a_dead_process_sent_is_not_the_next_ones(node: Space, rules: Space) -> None:
     async with making() as made:
-        socket = made.transactions._socket
+        ours = made.transactions._socket
         refused = [Operation(False, element("b"))]
-        socket.send(socket.composed(list(messages(refused))), "by one that died before it was heard")
-        assert made.transactions.ready() == socket.fileno()
+        ours.send(ours.composed(list(messages(refused))), "by one that died before it was heard")
+        assert made.transactions.ready() is ours
         os.kill(process_of(made), signal.SIGSTOP)
         asked = asyncio.create_task(made.transactions.commit(add("a")))
         await asyncio.sleep(0.1)
         assert not asked.done()
         os.kill(process_of(made), signal.SIGCONT)
         assert await asked and in_force(node) == {"a"}
+
+
+@on_the_node
+async def test_who_gives_up_waiting_leaves_nothing_to_whoever_asks_next(node: Space, rules: Space) -> None:
+    async with making() as made:
+        os.kill(process_of(made), signal.SIGSTOP)
+        asked = asyncio.create_task(made.transactions.commit(add("a")))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait([asked])
+        assert not await made.transactions.commit(add("b")) and made.busy_for > 0
+        os.kill(process_of(made), signal.SIGCONT)
+        while made.busy_for:  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0.001)
+        with pytest.raises(BlockingIOError):
+            made.transactions._socket._socket.recv(1, socket.MSG_DONTWAIT)
+        assert await made.transactions.commit(add("c"))
+        assert in_force(node) == {"a", "c"}
 
 
 class Quicker:

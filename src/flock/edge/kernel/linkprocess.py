@@ -18,6 +18,7 @@ from flock.core.wiring import Wiring
 from flock.edge.kernel import linkmaker as asks
 from flock.edge.kernel.linkmessages import Announced
 from flock.edge.kernel.podlink import Attached
+from flock.edge.nft.socket import NftSocket
 
 log = logging.getLogger("links")
 
@@ -36,17 +37,17 @@ class LinkProcess:
 
     `lock`: the process holds it too; `rules`: a socket for it to send over.  OSError if there can be none."""
 
-    def __init__(self, *, sysctl: str, lock: int, rules: int) -> None:
+    def __init__(self, *, sysctl: str, lock: int, rules: NftSocket) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
                 for end in (ours, theirs):
                     with contextlib.suppress(PermissionError):  # then it is as large as others'
                         end.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, ROOM)
-                told = map(str, (theirs.fileno(), os.getpid(), rules, sysctl))
+                told = map(str, (theirs.fileno(), os.getpid(), rules.fileno(), sysctl))
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", asks.__file__, *told],
-                    pass_fds=(theirs.fileno(), lock, rules),
+                    pass_fds=(theirs.fileno(), lock, rules.fileno()),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                 )
@@ -66,7 +67,7 @@ class LinkProcess:
         self._sent: asyncio.Future[bool] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         loop.add_reader(ours, self._hear)
-        loop.add_reader(rules, self._note_sent, True)
+        loop.add_reader(rules, self._hear_of_rules)
 
     def begin(self, netns: str) -> "Begun | None":
         """None: it cannot be asked to."""
@@ -104,11 +105,18 @@ class LinkProcess:
     async def send(self, datagram: bytes) -> bool:
         """Over the socket for rules, once it has done what it is at.  True: there is an answer at that socket; else
         that is not sure."""
+        if self._sending_since:  # for somebody who gave up waiting
+            return False
         self._sent = asyncio.get_running_loop().create_future()
         if not self.ask(asks.SEND, 0, datagram):
             return False
         self._sending_since = time.monotonic()
         return await self._sent
+
+    def _hear_of_rules(self) -> None:
+        if self._sent.done():  # who waited has read it, or gave up
+            self._rules.drain()
+        self._note_sent(True)
 
     def _note_sent(self, sent: bool) -> None:
         self._sending_since = 0.0

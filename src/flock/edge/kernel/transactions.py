@@ -36,10 +36,10 @@ class Transactions:
     def port(self) -> int:
         return self._socket.port
 
-    def ready(self) -> int:
-        """The socket's descriptor, for a new process: what an earlier one sent is of no interest any more.  OSError."""
+    def ready(self) -> NftSocket:
+        """The socket, for a new process: what an earlier one sent is of no interest any more.  OSError."""
         self._socket.drain()
-        return self._socket.fileno()
+        return self._socket
 
     def close(self) -> None:
         if "_socket" in vars(self):
