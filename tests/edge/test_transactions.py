@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Sequence
 
 import msgspec
@@ -147,21 +148,42 @@ async def test_an_answer_to_what_a_dead_process_sent_is_not_the_next_ones(node: 
 
 
 @on_the_node
-async def test_who_gives_up_waiting_leaves_nothing_to_whoever_asks_next(node: Space, rules: Space) -> None:
+async def test_who_gives_up_waiting_hears_so_when_it_is_done_and_leaves_nothing_behind(
+    node: Space, rules: Space
+) -> None:
+    """What is changed next must not be undone by what was asked before."""
     async with making() as made:
         os.kill(process_of(made), signal.SIGSTOP)
         asked = asyncio.create_task(made.transactions.commit(add("a")))
         await asyncio.sleep(0)
         asked.cancel()
-        await asyncio.wait([asked])
-        assert not await made.transactions.commit(add("b")) and made.busy_for > 0
+        await asyncio.wait([asked], timeout=0.1)
+        assert not asked.done() and made.busy_for > 0
         os.kill(process_of(made), signal.SIGCONT)
-        while made.busy_for:  # noqa: ASYNC110 - no event tells it
-            await asyncio.sleep(0.001)
+        await asyncio.wait([asked])
+        assert asked.cancelled() and in_force(node) == {"a"} and made.busy_for == 0
         with pytest.raises(BlockingIOError):
             made.transactions._socket._socket.recv(1, socket.MSG_DONTWAIT)
         assert await made.transactions.commit(add("c"))
         assert in_force(node) == {"a", "c"}
+
+
+@on_the_node
+async def test_who_waits_when_the_process_is_ended_hears_so_when_it_has(node: Space, rules: Space) -> None:
+    async with making() as made:
+        process = process_of(made)
+        os.kill(process, signal.SIGSTOP)
+        asked = asyncio.create_task(made.transactions.commit(add("a")))
+        await asyncio.sleep(0)
+        assert made._process is not None
+        ending = asyncio.create_task(made._process.end())
+        await asyncio.wait([asked], timeout=0.1)
+        assert not asked.done()
+        os.kill(process, signal.SIGCONT)
+        assert not await asked
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+        await ending
 
 
 class Quicker:
@@ -186,4 +208,26 @@ async def test_what_somebody_quicker_has_not_surely_put_into_force_is_put_into_f
         await nft.apply(Transaction(operations=tuple(add("a"))))
         assert in_force(node) == {"a"} and quicker.asked == 2
     finally:
+        nft.close()
+
+
+@on_the_node
+async def test_nothing_overtakes_what_was_handed_to_the_thread_by_somebody_who_gave_up(
+    node: Space, rules: Space
+) -> None:
+    quicker = Quicker(False, True)
+    nft, go_on = apply.Nft(sender=quicker), threading.Event()
+    try:
+        held = nft._thread.run(go_on.wait, PATIENCE)
+        given_up = asyncio.create_task(nft.apply(Transaction(operations=tuple(add("a")))))
+        after = asyncio.create_task(nft.apply(Transaction(operations=tuple(add("done by it")))))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.wait([given_up, after], timeout=0.1)
+        assert quicker.asked == 1 and not given_up.done()
+        go_on.set()
+        await asyncio.wait([held, given_up, after])
+        assert given_up.cancelled() and quicker.asked == 2 and in_force(node) == {"a"}
+    finally:
+        go_on.set()
         nft.close()

@@ -1,7 +1,9 @@
 """Ending what one has begun, and waiting for ends."""
 
 import asyncio
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
@@ -26,6 +28,12 @@ async def outlast(*begun: "asyncio.Future[Any]") -> None:
             own = error
     if own is not None:
         raise own
+
+
+async def settled(begun: "asyncio.Future[T]") -> T:
+    """What came of it, for whom nothing else may begin before that: who is cancelled hears so then."""
+    await outlast(begun)
+    return begun.result()
 
 
 async def first(*begun: "asyncio.Future[Any]") -> None:

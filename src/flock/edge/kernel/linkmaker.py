@@ -28,12 +28,12 @@ OPEN = 1  # the path of a pod's namespace
 CREATE = 2  # the fields of a Wiring: both ends are to be made, down
 BRING_UP = 3  # announced addresses
 DROP = 4  # nothing: it is not to be brought up, and what was made stays
-SEND = 5  # bytes, over the socket for rules.  The kernel's answer is told by nobody: the agent has that socket too
+SEND = 5  # bytes, over the socket for rules, where the agent finds the kernel's answer
 IDENTIFIED = 6  # the fields of an Identity: the pod's namespace, before anything is made in it
 UP = 7  # the host side's index
 FAILED = 8  # why.  Nothing more is done about it, and nothing more is told
 DROPPED = 9  # nothing
-NOT_SENT = 10  # nothing
+SENT = 10  # whether it was
 
 LONGEST = 64 << 10  # bytes that are asked: a pod with a thousand addresses
 LONGEST_ANSWER = 8 << 10
@@ -96,8 +96,10 @@ class _Links:
         try:
             faults.reach(Point.NETLINK)
             self._rules.send(what)
+            sent = True
         except OSError:
-            self._tell(NOT_SENT, number, None)
+            sent = False
+        self._tell(SENT, number, sent)
 
     def _tell(self, which: int, number: int, what: Any) -> None:
         self._agent.send(marshal.dumps((which, number, what)))

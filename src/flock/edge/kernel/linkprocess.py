@@ -15,6 +15,7 @@ from typing import Any
 
 from flock.core.whose import Identity
 from flock.core.wiring import Wiring
+from flock.edge.ending import outlast, settled
 from flock.edge.kernel import linkmaker as asks
 from flock.edge.kernel.linkmessages import Announced
 from flock.edge.kernel.podlink import Attached
@@ -62,12 +63,10 @@ class LinkProcess:
         self._begun: dict[int, Begun] = {}
         self.waiting = 0  # links that are begun and wait to be brought up
         loop = asyncio.get_running_loop()
-        self._rules = rules
         self._sending_since = 0.0  # 0: nothing is being sent
         self._sent: asyncio.Future[bool] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         loop.add_reader(ours, self._hear)
-        loop.add_reader(rules, self._hear_of_rules)
 
     def begin(self, netns: str) -> "Begun | None":
         """None: it cannot be asked to."""
@@ -103,20 +102,13 @@ class LinkProcess:
         return True
 
     async def send(self, datagram: bytes) -> bool:
-        """Over the socket for rules, once it has done what it is at.  True: there is an answer at that socket; else
-        that is not sure."""
-        if self._sending_since:  # for somebody who gave up waiting
-            return False
+        """Over the socket for rules, once it has done what it is at; for one caller at a time.  True: the answer is at
+        that socket; else it may be.  Nothing is sent any more when this returns."""
         self._sent = asyncio.get_running_loop().create_future()
         if not self.ask(asks.SEND, 0, datagram):
             return False
         self._sending_since = time.monotonic()
-        return await self._sent
-
-    def _hear_of_rules(self) -> None:
-        if self._sent.done():  # who waited has read it, or gave up
-            self._rules.drain()
-        self._note_sent(True)
+        return await settled(self._sent)
 
     def _note_sent(self, sent: bool) -> None:
         self._sending_since = 0.0
@@ -135,7 +127,8 @@ class LinkProcess:
     async def end(self) -> None:
         """Return when it has ended, and nothing is made there any more."""
         self._hang_up()
-        await asyncio.to_thread(self._outlive)
+        await outlast(asyncio.ensure_future(asyncio.to_thread(self._outlive)))
+        self._note_sent(False)
         for begun in self._begun.values():
             begun.finish(asks.FAILED, "the process that makes links has ended")
         self._begun.clear()
@@ -161,8 +154,8 @@ class LinkProcess:
             which, number, what = marshal.loads(told)
             if which == asks.IDENTIFIED:
                 self._begun[number].identify(Identity(*what))
-            elif which == asks.NOT_SENT:
-                self._note_sent(False)
+            elif which == asks.SENT:
+                self._note_sent(what)
             else:
                 self._begun.pop(number).finish(which, what)
 
@@ -170,10 +163,8 @@ class LinkProcess:
         """It ends then, once it has done what it is at."""
         if self.gone.done():
             return
-        for heard in (self._socket, self._rules):
-            asyncio.get_running_loop().remove_reader(heard)
+        asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
-        self._note_sent(False)
         self.gone.set_result(None)
 
 

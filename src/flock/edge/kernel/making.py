@@ -16,7 +16,7 @@ from pathlib import Path
 
 from flock.core.model import Allocation
 from flock.core.wiring import Wiring
-from flock.edge.ending import outlast
+from flock.edge.ending import outlast, settled
 from flock.edge.kernel.linkmessages import Announced
 from flock.edge.kernel.linkprocess import BEGUN, Begun, LinkProcess
 from flock.edge.kernel.podlink import Attached, Claimed, PodLinks
@@ -92,5 +92,4 @@ class Making:
                 return link
         making = self.thread.run(self.links.attach, allocation, announced=announced, claimed=claimed)
         making.add_done_callback(unheard)
-        await outlast(making)
-        return making.result()
+        return await settled(making)

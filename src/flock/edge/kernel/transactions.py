@@ -2,7 +2,8 @@
 
 The kernel works a transaction off inside the send, and waits there while somebody else's is under way, so the loop's
 thread never sends one.  Another thread has to wait for the interpreter, and on two cores for the loop or that process.
-The process only sends, between two steps of links: the socket is the agent's, who composes and hears the answer.
+The process only sends, between two steps of links, and says when: the socket is the agent's, who composes and reads the
+answer.
 
 What it does not send, for whatever reason, is for a thread of the agent; so is what was refused, to say why.  To send a
 transaction a second time changes nothing.
@@ -46,7 +47,9 @@ class Transactions:
             self._socket.close()
 
     async def commit(self, operations: Sequence[Operation]) -> bool:
-        """In force if True, as a whole.  Else it may be or not, and is to be done by somebody else."""
+        """In force if True, as a whole.  Else it may be or not, and is to be done by somebody else.
+
+        When this returns it is not sent any more, and so undoes nothing of what is sent later."""
         process = self._process()
         if process is None or process.waiting > ALONE or len(operations) > FEW:
             return False
@@ -55,3 +58,5 @@ class Transactions:
             return await process.send(self._socket.composed(batch)) and not self._socket.outcome(batch)
         except KernelRefused:
             return False
+        finally:
+            self._socket.drain()  # of several refusals one was read, and nothing for whoever gave up

@@ -19,6 +19,7 @@ from flock.core.policy.compiled import Compiled
 from flock.core.policy.elements import ORIGINAL_TABLE, Operation
 from flock.core.policy.render import Ruleset
 from flock.core.policy.rendered import Transaction
+from flock.edge.ending import settled
 from flock.edge.nft import observe
 from flock.edge.nft.socket import NftSocket
 from flock.edge.nft.watch import Watch
@@ -31,7 +32,8 @@ MEMORY = 2 << 30  # bytes for one: ten times what the largest needs, and less th
 
 
 class Sender(Protocol):
-    """Somebody quicker.  `commit`: in force if True; else that is not sure, and doing it again does no harm."""
+    """Somebody quicker.  `commit`: in force if True; else that is not sure, and doing it again does no harm.  It is
+    over when that returns, though its caller be cancelled."""
 
     @property
     def port(self) -> int: ...
@@ -63,7 +65,7 @@ class Nft:
         elif transaction.operations:
             async with self._turn:
                 if self._sender is None or not await self._sender.commit(transaction.operations):
-                    await self._thread.run(self._socket.commit, transaction.operations)
+                    await settled(self._thread.run(self._socket.commit, transaction.operations))
 
     async def run(self, script: str) -> None:
         """A whole script, in one transaction."""

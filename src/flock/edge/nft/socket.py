@@ -5,7 +5,6 @@ all, and answers every message it refused.  A deletion of what is not there is n
 without it.
 """
 
-import contextlib
 import errno
 import socket
 import struct
@@ -99,10 +98,13 @@ class NftSocket(NetlinkSocket):
         return failures
 
     def drain(self) -> None:
-        """Forget the answers that are there, to what somebody sent who died meanwhile."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
+        """Forget the answers that are there, and those that the kernel had no memory for."""
+        failed: int | None = errno.ENOBUFS
+        while failed == errno.ENOBUFS:
+            try:
                 self._socket.recv(1, socket.MSG_DONTWAIT)
+            except OSError as error:
+                failed = error.errno
 
     def ask(self, kind: int, body: bytes, *, dump: bool) -> list[bytes]:
         """The bodies of all answers, never just some of them; empty where there is no such thing."""
