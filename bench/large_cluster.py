@@ -195,7 +195,12 @@ def _verdicts(raw: dict[str, Any]) -> Sequence[Verdict]:
     found = []
     for policies, numbers in raw.items():
         found += [
-            Verdict(f"agent RSS beside churn, {policies}", numbers.get("churn RSS MiB"), RSS_LIMIT, unit=" MiB"),
+            Verdict(
+                f"agent RSS, both processes, beside churn, {policies}",
+                numbers.get("churn RSS MiB"),
+                RSS_LIMIT,
+                unit=" MiB",
+            ),
             Verdict(f"agent CPU beside churn, {policies}", numbers.get("churn CPU %"), CPU_LIMIT, unit=" %"),
             Verdict(f"agent started → in force, {policies}", numbers.get("start s"), START_LIMIT, unit=" s"),
         ]
