@@ -7,6 +7,7 @@ import pytest
 from asking import GRANTING, pod_manifest
 from looking import OWN, addresses_of, assert_sound, failure, flockctl
 
+from flock.core.naming import link_local
 from harness import Node, eventually
 
 PODMAN = "IgnoreUnknown=1;K8S_POD_NAME=dns1"  # all that podman 4 says; ctr says nothing
@@ -115,6 +116,18 @@ def test_a_fixed_mac_survives_a_link_that_is_made_again(node: Node) -> None:
     assert node.cni("ADD", "c1", args=PODMAN)["interfaces"][1]["mac"] == "92:d0:c6:0a:29:33"
     [link] = node.ip_json("link", "show", "eth0", inside="c1")
     assert link["address"] == "92:d0:c6:0a:29:33"
+
+
+def test_two_with_one_mac_do_not_take_each_others_way_back(node: Node) -> None:
+    """Their link-local addresses are one; each has its own link."""
+    mac = "92:d0:c6:0a:29:33"
+    sides = {name: fixed(node, name, mac=mac)["interfaces"][0]["name"] for name in ("c1", "c2")}
+    for name, host in sides.items():
+        own = str(link_local(mac))
+        asked = ["ping", "-6", "-n", "-c1", "-w5", "-I", f"{own}%eth0", "fe80::1%eth0"]
+        eventually(lambda c=asked, n=name: not node.execute(*c, inside=n, check=False).returncode)
+        assert [route["dst"] for route in node.ip_json("-6", "route", "show", own, "dev", host)] == [own]
+    assert_sound(node)
 
 
 def test_cni_args_are_as_good(node: Node) -> None:

@@ -227,3 +227,18 @@ def test_the_originals_rules_go_when_ours_are_in_force_and_nothing_else_goes(ori
     wanted = {"default", "2001:db8:77::/64", "2001:db8:53::99", ANYCAST4}
     eventually(lambda: boot_routes(original) == wanted, what="only its own routes went")
     assert [r["dev"] for r in original.ip_json("-4", "route", "show", ANYCAST4, "proto", "boot")] == ["up0"]
+
+
+def test_a_pod_of_the_original_gets_its_gateway_back_as_it_was(fresh: Node) -> None:
+    """With a prefix, by which the node finds the pod's link-local address: which that is is not known to us."""
+    six, four = "2001:db8:1::abcd", "192.0.2.9"
+    link = original_pod(fresh, "a" * 64, "web", six, four)
+    original_file(fresh, ("a" * 64, "web", six, four))
+    fresh.start()
+    fresh.ip("addr", "del", "fe80::1/64", "dev", link)
+
+    def gateways() -> list[tuple[str, int]]:
+        [shown] = fresh.ip_json("addr", "show", "dev", link)
+        return [(a["local"], a["prefixlen"]) for a in shown["addr_info"]]
+
+    eventually(lambda: gateways() == [("fe80::1", 64)], what="the gateway is there again")

@@ -21,6 +21,7 @@ from flock.edge.kernel.deleting import Deleting
 from flock.edge.kernel.netns import own_netns
 from flock.edge.netlink import route as r
 from flock.edge.netlink import sieve
+from looping import PATIENCE
 
 
 class Held:
@@ -129,6 +130,25 @@ async def test_where_nothing_is_heard_the_answer_is_good_enough(node: Space, pod
         sieve.only_types(made._notices._socket, [])
         await made.delete(attached(node, pod))
         assert not of_ours(node) and not any(worker.load for worker in made.workers)
+
+
+@on_the_node
+async def test_what_the_kernel_tells_of_many_is_heard_though_the_loop_has_other_things_to_do(
+    node: Space, pod: Space
+) -> None:
+    with deleting() as made:
+        doomed = [attached(node, pod, number) for number in range(200)]
+        held = Held(made, at="before the answer")
+        waits = [asyncio.create_task(made.delete(one)) for one in doomed]
+        while not held.reached.is_set():
+            await asyncio.sleep(0)
+            if len(held.rounds) == 1:
+                held.reached.wait(60)  # the loop has
+        await asyncio.wait(waits, timeout=PATIENCE / 2)
+        heard = all(wait.done() for wait in waits)
+        held.go_on.set()
+        await asyncio.gather(*waits)
+        assert heard
 
 
 @on_the_node

@@ -17,10 +17,12 @@ from flock.core.model import Allocation
 from flock.core.whose import Identity
 from flock.core.wiring import Wiring
 from flock.edge.boot import boot_id
+from flock.edge.kernel import linkmaker
 from flock.edge.kernel import making as module
 from flock.edge.kernel.linkprocess import Begun
 from flock.edge.kernel.making import Making
 from flock.edge.kernel.netns import own_netns
+from looping import PATIENCE
 
 
 def nobody(_: str) -> bool:
@@ -99,7 +101,9 @@ async def test_what_is_left_over_of_nobody_is_replaced(node: Space, pod: Space) 
     async with making() as made:
         first = await made.attach(entry(pod), begin(made, entry(pod)), announced=(), claimed=nobody)
         other = entry(pod, "c2")
-        second = await made.attach(other, begin(made, other), announced=(), claimed=nobody)
+        begun = begin(made, other)
+        second = await made.attach(other, begun, announced=(), claimed=nobody)
+        assert begun.up.result() is None  # nor does it wait for the end of what it deletes
         assert second.host_index != first.host_index
         assert {link["ifname"] for link in node.ip("link")} >= {other.host_interface}
         assert node.netlink.link(entry(pod).host_interface) is None
@@ -112,7 +116,7 @@ async def test_who_gives_up_is_told_no_namespace_any_more_and_the_link_stays_dow
         await made.give_up(begun)
         assert begun.identified.cancelled() and begun.up.result() is None
         assert not node.link(entry(pod).host_interface).up  # for whoever deletes links
-        assert made._process is not None and not made._process.waiting
+        assert made._process is not None and not made._process.begun
 
 
 @on_the_node
@@ -146,8 +150,25 @@ async def test_who_fails_before_its_link_is_created_leaves_its_namespace_to_itse
                     assert begun is not None and await begun.identified
                     assert descriptors(process_of(made)) == before + 2
                     raise FlockError("no such annotation")
+            await asyncio.wait([begun.up])
         assert descriptors(process_of(made)) == before
-        assert made._process is not None and not made._process.waiting
+        assert made._process is not None and not made._process.begun
+
+
+@on_the_node
+async def test_who_fails_before_its_link_is_created_does_not_wait_for_the_process(node: Space, pod: Space) -> None:
+    """There is nothing yet that could be made behind its back."""
+
+    async def fail(made: Making) -> None:
+        async with made.begun(entry(pod).netns):
+            raise FlockError("no such annotation")
+
+    async with making() as made:
+        os.kill(process_of(made), signal.SIGSTOP)
+        failing = asyncio.create_task(fail(made))
+        await asyncio.wait([failing], timeout=PATIENCE / 2)
+        os.kill(process_of(made), signal.SIGCONT)
+        assert isinstance(failing.exception(), FlockError)
 
 
 @on_the_node
@@ -228,6 +249,62 @@ async def test_a_process_that_does_not_answer_is_ended_and_its_links_are_made(
 
 
 @on_the_node
+async def test_a_process_that_answers_is_behind_and_not_stuck(node: Space, pod: Space) -> None:
+    """On a node without CPU: were it ended, all that it has made would be made again."""
+    async with making() as made:
+        first, second = made.begin(entry(pod).netns), made.begin(entry(pod).netns)
+        assert first is not None and second is not None
+        await first.identified
+        second.asked_at -= 1000  # so long ago; and something else was answered a moment ago
+        assert made.busy_for < 500
+        first.drop()
+        second.drop()
+
+
+@on_the_node
+async def test_who_waits_hears_of_the_end_of_the_process_though_it_is_ended_in_a_hurry(node: Space, pod: Space) -> None:
+    """Whoever ends it may be cancelled, as when the agent is told to stop just then."""
+    async with making() as made:
+        assert made._process is not None
+        process = process_of(made)
+        os.kill(process, signal.SIGSTOP)
+        begun = begin(made, entry(pod))
+        sending = asyncio.create_task(made._process.send(b"rules"))
+        await asyncio.sleep(0)
+        ending = asyncio.create_task(made._process.end())
+        await asyncio.sleep(0.01)
+        ending.cancel()
+        os.kill(process, signal.SIGCONT)
+        await asyncio.wait([ending])
+        assert ending.cancelled() and begun.up.result() is None and not await sending
+
+
+@on_the_node
+async def test_a_mistake_of_ours_about_one_link_is_not_the_others_undoing(node: Space, pod: Space) -> None:
+    """As of a value that nobody thought of."""
+    async with making() as made:
+        process = process_of(made)
+        begun = begin(made, msgspec.structs.replace(entry(pod), mac="nonsense"))
+        await begun.identified
+        other = entry(pod, "c2")
+        link = await made.attach(other, begin(made, other), announced=(), claimed=nobody)
+        assert link.host_index and begun.up.result() is None and process_of(made) == process
+
+
+@on_the_node
+async def test_one_begun_by_an_agent_of_another_version_ends_and_links_are_made_all_the_same(
+    node: Space, pod: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package was unpacked, and its agent is not started yet."""
+    monkeypatch.setattr(linkmaker, "SPOKEN", "something else")
+    async with making() as made:
+        assert made._process is not None
+        await asyncio.wait([made._process.gone], timeout=PATIENCE / 2)
+        link = await made.attach(entry(pod), made.begin(entry(pod).netns), announced=(), claimed=nobody)
+        assert link.host_index and pod.link("eth0").up
+
+
+@on_the_node
 async def test_one_that_hears_late_which_namespace_it_is_still_waits_for_an_answer(node: Space, pod: Space) -> None:
     """In a burst rules are there before that is told: then the link is asked to come up already."""
     async with making() as made:
@@ -268,4 +345,4 @@ async def test_a_question_that_is_too_long_for_the_process_is_done_by_the_agent(
     async with making() as made:
         for begun in (begin(made, many), None):
             assert (await made.attach(many, begun, announced=(), claimed=nobody)).host_index
-        assert made._process is not None and not made._process.waiting
+        assert made._process is not None and not made._process.begun

@@ -15,14 +15,20 @@ from test_making import begin, making, nobody, process_of
 
 from flock.core.policy.elements import TABLE, Element, Mark, Operation
 from flock.core.policy.rendered import Transaction
-from flock.edge.kernel import making as module
-from flock.edge.kernel import transactions
+from flock.core.wiring import Wiring
+from flock.edge.kernel import linkprocess, transactions
 from flock.edge.nft import apply, observe
 from flock.edge.nft.batch import messages
 from flock.edge.nft.socket import NftSocket
 from looping import PATIENCE
 
 SET = "pods"
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long this machine takes."""
+    monkeypatch.setattr(linkprocess, "MOMENT", 2.0 * PATIENCE)
 
 
 def add(*names: str) -> list[Operation]:
@@ -37,7 +43,7 @@ def element(name: str) -> Element:
 def rules(node: Space) -> Space:
     """With a set to put something into."""
     script = f"table {TABLE} {{ set {SET} {{ type ifname . mark; }}; }}"
-    subprocess.run(["ip", "netns", "exec", node.name, "nft", script], check=True, timeout=PATIENCE)
+    subprocess.run(["ip", "netns", "exec", node.name, "nft", script], check=True, timeout=PATIENCE / 2)
     return node
 
 
@@ -104,21 +110,56 @@ async def test_where_there_is_no_process_or_it_has_work_all_the_time_it_is_someb
     assert in_force(node) == {"a"}
 
 
-@pytest.mark.parametrize("how", ["killed", "hangs"])
 @on_the_node
-async def test_a_process_that_dies_over_it_leaves_it_to_somebody_else(
-    node: Space, rules: Space, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "LONG", 0.1)
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.02)
+async def test_a_process_that_dies_over_it_leaves_it_to_somebody_else(node: Space, rules: Space) -> None:
     async with making() as made:
         os.kill(process_of(made), signal.SIGSTOP)
         asked = asyncio.create_task(made.transactions.commit(add("a")))
         await asyncio.sleep(0)
-        if how == "killed":
-            os.kill(process_of(made), signal.SIGKILL)
+        os.kill(process_of(made), signal.SIGKILL)
         assert not await asked and made.busy_for == 0
         assert in_force(node) == set()
+
+
+@on_the_node
+async def test_what_the_process_does_not_come_to_is_somebody_elses_and_never_sent(
+    node: Space, rules: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link may wait for whoever has the kernel's network configuration, seconds long; rules have nothing to do with
+    that."""
+    async with making() as made:
+        os.kill(process_of(made), signal.SIGSTOP)
+        with monkeypatch.context() as hurried:
+            hurried.setattr(linkprocess, "MOMENT", 0.01)
+            for _ in range(2):
+                assert not await made.transactions.commit(add("a"))
+        assert made.busy_for == 0
+        os.kill(process_of(made), signal.SIGCONT)
+        for name in "bcd":
+            assert await made.transactions.commit(add(name))
+        assert in_force(node) == {"b", "c", "d"}
+
+
+@on_the_node
+async def test_it_is_sent_beside_links_that_wait_and_not_behind_those_that_are_to_come_up(
+    node: Space, pod: Space, rules: Space
+) -> None:
+    async with making() as made:
+        waiting = [made.begin(entry(pod).netns) for _ in range(3)]  # for what their pods may have
+        for link in waiting:
+            assert link is not None and await link.identified
+        assert await made.transactions.commit(add("a"))
+        for name, link in zip(("c1", "c2"), waiting, strict=False):
+            assert link is not None
+            link.create(Wiring.of(msgspec.structs.replace(entry(pod, name), ifname=name)))
+        os.kill(process_of(made), signal.SIGSTOP)
+        for link in waiting[:2]:
+            assert link is not None
+            link.bring_up(())
+        asked = asyncio.create_task(made.transactions.commit(add("b")))
+        await asyncio.wait([asked], timeout=PATIENCE / 2)
+        os.kill(process_of(made), signal.SIGCONT)
+        assert not asked.result()
 
 
 @on_the_node
@@ -133,6 +174,20 @@ async def test_what_cannot_be_sent_is_said_to_be_so_and_the_next_is_sent(
 
 
 @on_the_node
+async def test_an_answer_that_is_not_there_is_not_waited_for(
+    node: Space, rules: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It always is; but it is the loop that would wait."""
+
+    async def sent(_: bytes) -> bool:
+        return True
+
+    async with making() as made:
+        monkeypatch.setattr(made._process, "send", sent)
+        assert not await made.transactions.commit(add("a"))
+
+
+@on_the_node
 async def test_an_answer_to_what_a_dead_process_sent_is_not_the_next_ones(node: Space, rules: Space) -> None:
     async with making() as made:
         ours = made.transactions._socket
@@ -141,7 +196,7 @@ async def test_an_answer_to_what_a_dead_process_sent_is_not_the_next_ones(node: 
         assert made.transactions.ready() is ours
         os.kill(process_of(made), signal.SIGSTOP)
         asked = asyncio.create_task(made.transactions.commit(add("a")))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0)
         assert not asked.done()
         os.kill(process_of(made), signal.SIGCONT)
         assert await asked and in_force(node) == {"a"}

@@ -71,12 +71,7 @@ class Worker:
             _settle_from_here(done, done.set_exception, error)
         else:
             self._since = 0.0
-            tell(done, result)
-
-
-def tell(told: "asyncio.Future[T]", what: T) -> None:
-    """Whoever waits for it on the loop, at once, by a piece of work that is not done yet."""
-    _settle_from_here(told, told.set_result, what)
+            _settle_from_here(done, done.set_result, result)
 
 
 def unheard(done: "asyncio.Future[T]") -> None:

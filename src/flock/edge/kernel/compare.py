@@ -89,7 +89,7 @@ def _losses(allocation: Allocation, observed: Observed, announced: frozenset[str
     if allocation.ip6 and not link.forwards6:
         found.append(lost(Kind.SWITCH, f"forwarding dev {name}"))
     if allocation.ip6 and link.index not in observed.gateways:
-        found.append(lost(Kind.GATEWAY, f"{GATEWAY6} dev {name}", gateway(link.index)))
+        found.append(lost(Kind.GATEWAY, f"{GATEWAY6} dev {name}", gateway(link.index, allocation)))
 
     have = observed.routes.get(link.index, [])
     nearby = to_link_local(link.index, allocation) if not any(map(_leads_to_all_nearby, have)) else []

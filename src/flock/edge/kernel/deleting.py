@@ -18,11 +18,12 @@ from flock.core.errors import FlockError
 from flock.core.model import Allocation
 from flock.edge.batching import Rounds
 from flock.edge.ending import first
-from flock.edge.kernel.monitor import LINK_HEADER, RTMGRP_LINK
+from flock.edge.kernel.monitor import BUFFER, LINK_HEADER, RTMGRP_LINK
 from flock.edge.kernel.podlink import NO_GROUP, PodLinks, new_group
 from flock.edge.netlink import sieve
 from flock.edge.netlink import wire as w
 from flock.edge.netlink.listener import Listener
+from flock.edge.netlink.socket import SO_RCVBUFFORCE
 from flock.edge.worker import Worker, unheard
 
 # What comes one after the other, every 4 ms, then waits for no thread.  One takes 30 kB.
@@ -113,6 +114,7 @@ class _Notices(Listener):
         made = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE
         )
+        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
         sieve.only_types(made, [w.RTM_DELLINK])
         made.bind((0, RTMGRP_LINK))
         return made

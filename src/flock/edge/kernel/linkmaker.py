@@ -5,7 +5,7 @@ of its time.  Here it is alone with the kernel.  What cannot be done straight on
 the agent does it by itself.  So no pod suffers for whatever becomes of this process.
 
 It dies with the agent, and has a hold on the lock of the run directory: no other agent begins while it lives.
-It imports little, for it is there as long as the agent, and asks for a tenth of its memory.
+It imports little, for it is there as long as the agent.
 """
 
 import contextlib
@@ -20,20 +20,26 @@ from typing import Any
 
 from flock.core.errors import FlockError
 from flock.core.faults import Point, faults
+from flock.core.whose import Identity
 from flock.core.wiring import Wiring
-from flock.edge.kernel.podlink import Bare, Opened, PodLinks
+from flock.edge.kernel.podlink import Bare, PodLinks
+from flock.edge.kernel.podnetns import Entered
 
 # Asked by the agent, and told to it: (which, number, what).  The number is the link's, from its OPEN on.
 OPEN = 1  # the path of a pod's namespace
 CREATE = 2  # the fields of a Wiring: both ends are to be made, down
 BRING_UP = 3  # announced addresses
 DROP = 4  # nothing: it is not to be brought up, and what was made stays
-SEND = 5  # bytes, over the socket for rules, where the agent finds the kernel's answer
+SEND = (
+    5  # nothing: the letter that is there, if it is still, over the socket for rules, where the kernel's answer comes
+)
 IDENTIFIED = 6  # the fields of an Identity: the pod's namespace, before anything is made in it
 UP = 7  # the host side's index
 FAILED = 8  # why.  Nothing more is done about it, and nothing more is told
 DROPPED = 9  # nothing
-SENT = 10  # whether it was
+SENT = 10  # whether it was; nothing is told of a letter that was taken back
+# What both must mean the same by: an agent of another version begins what its package's successor left in its place.
+SPOKEN = repr((1, Wiring._fields, Identity._fields))
 
 LONGEST = 64 << 10  # bytes that are asked: a pod with a thousand addresses
 LONGEST_ANSWER = 8 << 10
@@ -47,11 +53,10 @@ AGENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # it may need t
 class _Links:
     """Until the agent hangs up."""
 
-    def __init__(self, agent: socket.socket, rules: socket.socket, links: PodLinks) -> None:
-        self._agent = agent
-        self._rules = rules
+    def __init__(self, *, agent: socket.socket, letters: socket.socket, rules: socket.socket, links: PodLinks) -> None:
+        self._agent, self._letters, self._rules = agent, letters, rules
         self._links = links
-        self._opened: dict[int, Opened] = {}
+        self._opened: dict[int, Entered] = {}
         self._made: dict[int, tuple[Wiring, Bare]] = {}
         self._does = {
             OPEN: self._open,
@@ -66,17 +71,18 @@ class _Links:
             which, number, what = marshal.loads(asked)
             try:
                 self._does[which](number, what)
-            except (FlockError, OSError) as error:
-                self._tell(FAILED, number, str(error)[:LONGEST_REASON])
+            except Exception as error:  # of ours too: one link is not to be all others' undoing
+                said = str(error) if isinstance(error, FlockError | OSError) else repr(error)
+                self._tell(FAILED, number, said[:LONGEST_REASON])
 
     def _open(self, number: int, netns: Any) -> None:
         opened = self._opened[number] = self._links.open(netns)
-        self._tell(IDENTIFIED, number, tuple(opened.netns))
+        self._tell(IDENTIFIED, number, tuple(opened.identity))
 
     def _create(self, number: int, what: Any) -> None:
         if number in self._opened:
             wiring = Wiring(*what)
-            self._made[number] = wiring, self._links.create(wiring, self._opened.pop(number), _somebodys)
+            self._made[number] = wiring, self._links.create(wiring, self._opened.pop(number), None)
 
     def _bring_up(self, number: int, announced: Any) -> None:
         if number in self._made:
@@ -92,10 +98,14 @@ class _Links:
             return
         self._tell(DROPPED, number, None)
 
-    def _send(self, number: int, what: Any) -> None:
+    def _send(self, number: int, _: Any) -> None:
+        try:
+            letter = self._letters.recv(LONGEST, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
         try:
             faults.reach(Point.NETLINK)
-            self._rules.send(what)
+            self._rules.send(letter)
             sent = True
         except OSError:
             sent = False
@@ -105,14 +115,13 @@ class _Links:
         self._agent.send(marshal.dumps((which, number, what)))
 
 
-def _somebodys(_: str) -> bool:
-    """As far as is known here.  What stands in the way is the agent's to judge."""
-    return True
-
-
 def main() -> None:
-    """Arguments: a socket to the agent, the agent's process, a socket for rules, where switches of the kernel are."""
-    (agent, parent, rules), sysctl = map(int, sys.argv[1:4]), sys.argv[4]
+    """Arguments: what is spoken, the agent's process, sockets (to the agent, for its letters, for rules), where the
+    kernel's switches are."""
+    spoken, sysctl = sys.argv[1], sys.argv[6]
+    parent, *sockets = map(int, sys.argv[2:6])
+    if spoken != SPOKEN:
+        sys.exit("flock-links: begun by an agent of another version, which makes links by itself")
     libc = ctypes.CDLL(None)
     libc.prctl(SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -121,7 +130,8 @@ def main() -> None:
     for number in AGENTS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     faults.arm(os.environ.get("FLOCK_FAULT", ""), along=parent)
-    links = _Links(socket.socket(fileno=agent), socket.socket(fileno=rules), PodLinks(sysctl=sysctl))
+    agent, letters, rules = (socket.socket(fileno=number) for number in sockets)
+    links = _Links(agent=agent, letters=letters, rules=rules, links=PodLinks(sysctl=sysctl))
     gc.collect()
     gc.freeze()
     gc.set_threshold(CYCLES)

@@ -30,7 +30,7 @@ def host_side(link: r.Link, wired: Wired, announced: Announced) -> list[r.Reques
     label = alias(pod=wired.pod, container_id=wired.container_id, ifname=wired.ifname)
     requests = [r.describe_host_side(index, alias=label, has_ipv6=link.has_ipv6)]
     if wired.ip6:
-        requests.append(gateway(index))
+        requests.append(gateway(index, wired))
     requests.append(r.set_up(index))
     if wired.ip6:
         requests.append(r.make_local(index, GATEWAY6_BYTES))
@@ -39,18 +39,20 @@ def host_side(link: r.Link, wired: Wired, announced: Announced) -> list[r.Reques
     return requests
 
 
-def gateway(index: int) -> r.Request:
-    """By itself: with a prefix the kernel would add two routes that all links share, and go through all for each."""
-    return r.add_address(index, GATEWAY6_BYTES, 128)
+def gateway(index: int, wired: Wired) -> r.Request:
+    """By itself: with a prefix the kernel would add two routes that all links share, and go through all for each.  Only
+    where we do not know what the pod's own is, `to_link_local` cannot take its place."""
+    return r.add_address(index, GATEWAY6_BYTES, 128 if wired.mac else 64)
 
 
 def to_link_local(index: int, wired: Wired) -> list[r.Route]:
     """So that the node answers who pings his gateway from there.  Like what comes with an address, it is the kernel's:
-    nobody announces it."""
+    nobody announces it.  Two pods may be told to have one MAC, and one route would take the other's place: routes of
+    different metrics stand beside each other, and who asks from a link is answered on that one."""
     if not (wired.ip6 and wired.mac):
         return []
     address = link_local(wired.mac).packed
-    return [r.host_route(address, index=index, protocol=w.RTPROT_KERNEL, metric=ROUTE_METRIC)]
+    return [r.host_route(address, index=index, protocol=w.RTPROT_KERNEL, metric=index)]
 
 
 def host_routes(index: int, wired: Wired, announced: Announced) -> list[r.Route]:

@@ -19,14 +19,16 @@ from flock.edge.ending import outlast, settled
 from flock.edge.kernel import linkmaker as asks
 from flock.edge.kernel.linkmessages import Announced
 from flock.edge.kernel.podlink import Attached
-from flock.edge.nft.socket import NftSocket
+from flock.edge.nft.socket import SO_SNDBUFFORCE, NftSocket
 
 log = logging.getLogger("links")
 
-# That wait to be brought up.  Each has a descriptor open there; in a burst of more, the rest waits for its rules first.
+# That are not done.  Each has two descriptors open there; in a burst of more, the rest waits for its rules first.
 BEGUN = 256
 ROOM = 8 << 20  # bytes under way: more than links can be begun at once
-SO_SNDBUFFORCE = 32
+MOMENT = (
+    0.02  # seconds for a letter to be sent.  Mostly it takes one; a link that waits for the kernel may take any time
+)
 PATIENCE = 5.0  # seconds for what it is at when it is told to end
 AT_ONCE = 32  # answers read in one turn of the loop
 
@@ -39,34 +41,47 @@ class LinkProcess:
     `lock`: the process holds it too; `rules`: a socket for it to send over.  OSError if there can be none."""
 
     def __init__(self, *, sysctl: str, lock: int, rules: NftSocket) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            try:
-                for end in (ours, theirs):
-                    with contextlib.suppress(PermissionError):  # then it is as large as others'
-                        end.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, ROOM)
-                told = map(str, (theirs.fileno(), os.getpid(), rules.fileno(), sysctl))
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", asks.__file__, *told],
-                    pass_fds=(theirs.fileno(), lock, rules.fileno()),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                )
-            except BaseException:
-                ours.close()
-                raise
-        ours.setblocking(False)
+        with contextlib.ExitStack() as opened:
+            ours, theirs = map(opened.enter_context, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            outbox, inbox = map(opened.enter_context, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            for end in (ours, theirs):
+                with contextlib.suppress(PermissionError):  # then it is as large as others'
+                    end.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, ROOM)
+            shared = theirs.fileno(), inbox.fileno(), rules.fileno()
+            told = map(str, (asks.SPOKEN, os.getpid(), *shared, sysctl))
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", asks.__file__, *told],
+                pass_fds=(*shared, lock),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+            opened.pop_all()
+        theirs.close()
+        for end in (ours, outbox, inbox):
+            end.setblocking(False)
         self._socket = ours
+        # A letter is what the process is to send.  Until it takes it, it can be taken back, for both can read there.
+        self._outbox, self._inbox = outbox, inbox
         self._cores = os.sched_getaffinity(0)
         self._not_on = -1  # the core it keeps off
         self._numbers = itertools.count(1)
         self._begun: dict[int, Begun] = {}
-        self.waiting = 0  # links that are begun and wait to be brought up
+        self._heard_at = 0.0
         loop = asyncio.get_running_loop()
         self._sending_since = 0.0  # 0: nothing is being sent
         self._sent: asyncio.Future[bool] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         loop.add_reader(ours, self._hear)
+
+    @property
+    def begun(self) -> int:
+        """Links that are not done."""
+        return len(self._begun)
+
+    @property
+    def at_work(self) -> int:
+        """Links that it has something to do for, and not only to wait for what they are to be."""
+        return sum(begun.at_work for begun in self._begun.values())
 
     def begin(self, netns: str) -> "Begun | None":
         """None: it cannot be asked to."""
@@ -75,7 +90,6 @@ class LinkProcess:
             self._send_elsewhere()
         if not self.ask(asks.OPEN, number, netns):
             return None
-        self.waiting += 1
         begun = self._begun[number] = Begun(self, number)
         return begun
 
@@ -101,14 +115,31 @@ class LinkProcess:
             return False
         return True
 
-    async def send(self, datagram: bytes) -> bool:
-        """Over the socket for rules, once it has done what it is at; for one caller at a time.  True: the answer is at
-        that socket; else it may be.  Nothing is sent any more when this returns."""
-        self._sent = asyncio.get_running_loop().create_future()
-        if not self.ask(asks.SEND, 0, datagram):
+    async def send(self, letter: bytes) -> bool:
+        """Over the socket for rules, once it has done what it is at, if that is soon; for one caller at a time.  True:
+        the answer is at that socket; else it may be.  Nothing is sent any more when this returns."""
+        loop = asyncio.get_running_loop()
+        if self.gone.done() or len(letter) > asks.LONGEST:
             return False
-        self._sending_since = time.monotonic()
-        return await settled(self._sent)
+        try:
+            self._outbox.send(letter)
+        except OSError:
+            return False
+        self._sent, self._sending_since = loop.create_future(), time.monotonic()
+        if not self.ask(asks.SEND, 0, None):
+            self._take_back()
+        late = loop.call_later(MOMENT, self._take_back)
+        try:
+            return await settled(self._sent)
+        finally:
+            late.cancel()
+
+    def _take_back(self) -> None:
+        try:
+            self._inbox.recv(asks.LONGEST)
+        except OSError:  # it is being sent, or the process is being ended
+            return
+        self._note_sent(False)
 
     def _note_sent(self, sent: bool) -> None:
         self._sending_since = 0.0
@@ -117,9 +148,9 @@ class LinkProcess:
 
     @property
     def busy_for(self) -> float:
-        """Seconds that the oldest question has been waiting for its answer."""
-        asked = (self._sending_since, *(begun.asked_at for begun in self._begun.values()))
-        return max((time.monotonic() - since for since in asked if since), default=0.0)
+        """Seconds that it has had something to answer, and has answered nothing."""
+        asked = [at for at in (self._sending_since, *(begun.asked_at for begun in self._begun.values())) if at]
+        return time.monotonic() - max(min(asked), self._heard_at) if asked else 0.0
 
     def kill(self) -> None:
         self._process.kill()
@@ -127,11 +158,15 @@ class LinkProcess:
     async def end(self) -> None:
         """Return when it has ended, and nothing is made there any more."""
         self._hang_up()
-        await outlast(asyncio.ensure_future(asyncio.to_thread(self._outlive)))
-        self._note_sent(False)
-        for begun in self._begun.values():
-            begun.finish(asks.FAILED, "the process that makes links has ended")
-        self._begun.clear()
+        try:
+            await outlast(asyncio.ensure_future(asyncio.to_thread(self._outlive)))
+        finally:
+            self._outbox.close()
+            self._inbox.close()
+            self._note_sent(False)
+            for begun in self._begun.values():
+                begun.finish(asks.FAILED, "the process that makes links has ended")
+            self._begun.clear()
 
     def _outlive(self) -> None:
         try:
@@ -151,6 +186,7 @@ class LinkProcess:
             if not told:
                 self._hang_up()
                 return
+            self._heard_at = time.monotonic()
             which, number, what = marshal.loads(told)
             if which == asks.IDENTIFIED:
                 self._begun[number].identify(Identity(*what))
@@ -180,13 +216,19 @@ class Begun:
         self.identified: asyncio.Future[Identity] = loop.create_future()
         self.up: asyncio.Future[Attached | None] = loop.create_future()
         self.asked_at = time.monotonic()  # 0: nothing is asked of it now
+        self.created = False  # or about to be
         self.decided = False  # whether it is to be brought up or dropped
         self._netns: Identity | None = None
 
     def create(self, wiring: Wiring) -> None:
         """Both ends, down."""
+        self.created = True
         if not self.up.done() and not self._process.ask(asks.CREATE, self._number, tuple(wiring)):
             self.drop()  # it is too long, or nobody is there
+
+    @property
+    def at_work(self) -> bool:
+        return self.created or bool(self.asked_at)
 
     def bring_up(self, announced: Announced) -> None:
         self._ask(asks.BRING_UP, tuple(announced))
@@ -198,7 +240,6 @@ class Begun:
     def _ask(self, which: int, what: Any) -> None:
         if self.decided:
             return
-        self._process.waiting -= 1
         self.decided, self.asked_at = True, time.monotonic()
         if not self.up.done() and not self._process.ask(which, self._number, what):
             self._process.kill()  # what is not finished there must end there
@@ -212,6 +253,6 @@ class Begun:
 
     def finish(self, which: int, what: Any) -> None:
         if which == asks.FAILED:
-            log.info("a link is made by the agent itself reason=%s", what)
+            log.info("a link was not made by the process of links reason=%s", what)
         self.up.set_result(Attached(what, self._netns) if which == asks.UP and self._netns is not None else None)
         self.identified.cancel()

@@ -25,7 +25,9 @@ from flock.edge.worker import Worker, unheard
 
 log = logging.getLogger("links")
 
-LONG = 30.0  # seconds for one answer of the process: it is ended then, and what it was asked is done here
+# Seconds for one piece of work: a thousand links are deleted in less.  A process that takes longer is ended, and what
+# it was asked is done here.
+LONG = 30.0
 LOOK_EVERY = 10.0
 
 
@@ -59,7 +61,7 @@ class Making:
         """A pod's link, which is made beside whatever has to be done before it may come up: its `create` is next, and
         `attach`, or `give_up`.  None: too many are begun, or there is no process, and it is for `attach` alone."""
         process = self._process
-        return process.begin(netns) if process is not None and process.waiting < BEGUN else None
+        return process.begin(netns) if process is not None and process.begun < BEGUN else None
 
     @contextlib.asynccontextmanager
     async def begun(self, netns: str) -> AsyncIterator[Begun | None]:
@@ -74,7 +76,8 @@ class Making:
     async def give_up(self, begun: Begun) -> None:
         """Return when nobody makes it any more; what was made is for whoever deletes links."""
         begun.drop()
-        await outlast(begun.up)
+        if begun.created:
+            await outlast(begun.up)
 
     async def attach(
         self, allocation: Allocation, begun: Begun | None, *, announced: Announced, claimed: Claimed
@@ -84,10 +87,7 @@ class Making:
             begun.create(Wiring.of(allocation))
         if begun is not None:
             begun.bring_up(announced)
-            try:
-                await outlast(begun.up)
-            finally:
-                begun.identified.cancel()
+            await outlast(begun.up)
             if (link := begun.up.result()) is not None:
                 return link
         making = self.thread.run(self.links.attach, allocation, announced=announced, claimed=claimed)

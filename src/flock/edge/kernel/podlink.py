@@ -26,8 +26,8 @@ from flock.edge.boot import boot_id
 from flock.edge.kernel import carrier
 from flock.edge.kernel.freshproc import FreshProc
 from flock.edge.kernel.linkmessages import LOOPBACK_INDEX, Announced, host_routes, host_side, packed, pod_side
-from flock.edge.kernel.netns import Netns, inside, open_netns, own_netns
-from flock.edge.kernel.podnetns import Entered, entered, identify, number_of, socket_in
+from flock.edge.kernel.netns import Netns, inside, own_netns
+from flock.edge.kernel.podnetns import Entered, enter, entered, number_of
 from flock.edge.kernel.switches import correct_switch, write_switch
 from flock.edge.netlink import route as r
 from flock.edge.netlink.socket import Netlink
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from flock.core.model import Allocation
 
-Claimed = Callable[[str], bool]
+Claimed = Callable[[str], bool]  # another container uses that host interface
 
 NO_GROUP = 0  # that of links in general
 
@@ -52,18 +52,6 @@ class Attached(NamedTuple):
 
     host_index: int
     netns: Identity
-
-
-class Opened(NamedTuple):
-    """A pod's namespace, with a socket in it."""
-
-    namespace: Netns
-    pod: Netlink
-    netns: Identity
-
-    def close(self) -> None:
-        self.pod.close()
-        self.namespace.close()
 
 
 class Bare(NamedTuple):
@@ -94,30 +82,25 @@ class PodLinks:
         bare = self.create(wired, self.open(wired.netns), claimed)
         return self.bring_up(wired, bare, announced=announced)
 
-    def open(self, netns: str) -> Opened:
+    def open(self, netns: str) -> Entered:
         """Nothing is made yet."""
-        namespace = open_netns(netns)
-        try:
-            if namespace.id == self.home.id:
-                raise FlockError(
-                    f"CNI_NETNS: {netns} is the node's own network namespace",
-                    code=Code.NODE_NETNS,
-                    details="flock attaches pods with a namespace of their own; host-network pods need no CNI",
-                )
-            with inside(namespace, home=self.home):
-                pod = socket_in(namespace)
-            return Opened(namespace, pod, identify(namespace, pod))
-        except BaseException:
-            namespace.close()
-            raise
+        opened = enter(netns, home=self.home)
+        if opened.namespace.id == self.home.id:
+            opened.close()
+            raise FlockError(
+                f"CNI_NETNS: {netns} is the node's own network namespace",
+                code=Code.NODE_NETNS,
+                details="flock attaches pods with a namespace of their own; host-network pods need no CNI",
+            )
+        return opened
 
-    def create(self, wired: Wired, opened: Opened, claimed: Claimed) -> Bare:
-        """Both ends, down: no packet passes.  `claimed(name)`: another container uses that host interface.  `opened` is
-        used up.
+    def create(self, wired: Wired, opened: Entered, claimed: Claimed | None) -> Bare:
+        """Both ends, down: no packet passes.  `opened` is used up.
 
-        Something of ours that stands in the way and that nobody claims is left over, and is replaced.
+        Something of ours that stands in the way and that nobody claims is left over, and is replaced; without `claimed`
+        nobody can tell, and it stays: KernelRefused.
         """
-        namespace, pod, netns = opened
+        _, namespace, pod, netns = opened
         try:
             link = self._create_pair(wired, namespace, pod, claimed)
             faults.reach(Point.ADD_LINK)
@@ -144,7 +127,7 @@ class PodLinks:
             faults.reach(Point.ADD_POD_SIDE)
         return Attached(bare.host.index, bare.netns)
 
-    def _create_pair(self, wired: Wired, namespace: Netns, pod: Netlink, claimed: Claimed) -> r.Link:
+    def _create_pair(self, wired: Wired, namespace: Netns, pod: Netlink, claimed: Claimed | None) -> r.Link:
         """The bare pair.  Returns the host side, which listens to no router."""
         name = wired.host_interface
         request = r.create_veth(
@@ -158,7 +141,7 @@ class PodLinks:
         try:
             link = self.host.create(request, name)
         except KernelRefused as refused:
-            if refused.errno != errno.EEXIST:
+            if refused.errno != errno.EEXIST or claimed is None:
                 raise
             self._clear_the_way(wired, name, namespace, pod, claimed)
             link = self.host.create(request, name)

@@ -27,6 +27,10 @@ class Entered(NamedTuple):
     socket: Netlink
     identity: Identity
 
+    def close(self) -> None:
+        self.socket.close()
+        self.namespace.close()
+
     def glimpse(self, request: r.Request, decode: Callable[[bytes], T]) -> Glimpse[T]:
         """By a socket of its own, which is of no use afterwards if the list was cut short."""
         with inside(self.namespace, home=self.home):
@@ -35,17 +39,25 @@ class Entered(NamedTuple):
             return once.glimpse(request, decode)
 
 
+def enter(path: str, *, home: Netns) -> Entered:
+    """By a socket: the calling thread is at `home` again.  FieldError as from `open_netns`; TryAgain."""
+    with contextlib.ExitStack() as opened:
+        namespace = open_netns(path)
+        opened.callback(namespace.close)
+        with inside(namespace, home=home):
+            pod = opened.enter_context(socket_in(namespace))
+        found = Entered(home, namespace, pod, identify(namespace, pod))
+        opened.pop_all()
+        return found
+
+
 @contextlib.contextmanager
 def entered(path: str, *, home: Netns) -> Iterator[Entered]:
-    """By a socket: the calling thread is at `home` again.  FieldError as from `open_netns`; TryAgain."""
-    namespace = open_netns(path)
+    found = enter(path, home=home)
     try:
-        with inside(namespace, home=home):
-            pod = socket_in(namespace)
-        with pod:
-            yield Entered(home, namespace, pod, identify(namespace, pod))
+        yield found
     finally:
-        namespace.close()
+        found.close()
 
 
 def socket_in(namespace: Netns) -> Netlink:

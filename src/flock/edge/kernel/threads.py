@@ -20,7 +20,7 @@ from flock.edge.kernel.conntrack import Sweeper
 from flock.edge.kernel.deleting import Deleting
 from flock.edge.kernel.linkmessages import Announced, packed
 from flock.edge.kernel.linkprocess import Begun
-from flock.edge.kernel.making import Making
+from flock.edge.kernel.making import LONG, Making
 from flock.edge.kernel.observe import observe
 from flock.edge.kernel.podlink import Attached, Claimed, PodLinks, prepare_host_side
 from flock.edge.kernel.podnetns import whose_is_at_its_path
@@ -30,7 +30,6 @@ from flock.edge.worker import Worker
 P = ParamSpec("P")
 T = TypeVar("T")
 Tool = TypeVar("Tool")
-LONG = 30.0  # seconds for one piece of work: a thousand links are deleted in less
 
 
 def _in_slow_thread(

@@ -5,8 +5,9 @@ thread never sends one.  Another thread has to wait for the interpreter, and on 
 The process only sends, between two steps of links, and says when: the socket is the agent's, who composes and reads the
 answer.
 
-What it does not send, for whatever reason, is for a thread of the agent; so is what was refused, to say why.  To send a
-transaction a second time changes nothing.
+What it does not send, for whatever reason, is for a thread of the agent.  So is what it does not come to soon, for it
+may wait for the kernel's network configuration, which rules have nothing to do with; and what was refused, to say why.
+To send a transaction a second time changes nothing.
 """
 
 import functools
@@ -19,7 +20,7 @@ from flock.edge.nft.batch import messages
 from flock.edge.nft.socket import NftSocket
 
 FEW = 64  # operations: a pod's, or some pods'.  More would hold up links
-ALONE = 1  # links that are begun.  Where there are more, the process has work all the time and a thread's time is free
+ALONE = 1  # links that it works on.  With more it has work all the time, and a thread's time is free
 
 
 class Transactions:
@@ -31,7 +32,7 @@ class Transactions:
     @functools.cached_property
     def _socket(self) -> NftSocket:
         """When somebody needs it: an agent that may not have one says so, and is there."""
-        return NftSocket()
+        return NftSocket(waits=False)
 
     @property
     def port(self) -> int:
@@ -51,7 +52,7 @@ class Transactions:
 
         When this returns it is not sent any more, and so undoes nothing of what is sent later."""
         process = self._process()
-        if process is None or process.waiting > ALONE or len(operations) > FEW:
+        if process is None or process.at_work > ALONE or len(operations) > FEW:
             return False
         batch = list(messages(operations))
         try:

@@ -170,7 +170,7 @@ class NetlinkSocket:
         try:
             return self._socket.recv(RECEIVE)
         except BlockingIOError:
-            raise KernelRefused(f"the kernel did not answer a netlink request within {TIMEOUT} s") from None
+            raise KernelRefused("the kernel did not answer a netlink request in time") from None
         except OSError as error:
             raise KernelRefused(f"netlink: {error.strerror}", errno=error.errno or 0) from None
 

@@ -34,8 +34,10 @@ _DELETIONS = tuple(message_type(kind) for kind in (DELSETELEM, DELCHAIN, DELSET)
 
 
 class NftSocket(NetlinkSocket):
-    def __init__(self) -> None:
+    def __init__(self, *, waits: bool = True) -> None:
+        """`waits`: for answers that are not there yet, else KernelRefused."""
         super().__init__(NETLINK_NETFILTER)
+        self._socket.setblocking(waits)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
         self._socket.bind((0, 0))
