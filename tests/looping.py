@@ -8,6 +8,12 @@ from typing import Any
 PATIENCE = 20  # seconds until a test that waits gives up
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """What no event tells; whoever waits is bounded."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
 def looped(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from spaces import LOOPBACK, Space, entry, on_the_node, packed, veth
 
-from flock.core.errors import FlockError
+from flock.core.errors import FlockError, KernelRefused
 from flock.core.model import Allocation
 from flock.core.whose import Identity
 from flock.edge.boot import boot_id
@@ -21,13 +21,15 @@ from flock.edge.kernel.deleting import Deleting
 from flock.edge.kernel.netns import own_netns
 from flock.edge.netlink import route as r
 from flock.edge.netlink import sieve
-from looping import PATIENCE
+from looping import PATIENCE, until
 
 
 class Held:
     """Threads that stop before a link is deleted, all else of its pod being taken down, or before they say so."""
 
-    def __init__(self, deleting: Deleting, *, at: str) -> None:
+    def __init__(self, deleting: Deleting, *, at: str, failing: Exception | None = None) -> None:
+        """`failing`: what they say then."""
+        self._failing = failing
         self.reached, self.go_on = threading.Event(), threading.Event()
         self.rounds: list[list[str | int]] = []
         for _, links in deleting._threads:
@@ -44,12 +46,13 @@ class Held:
             stop("before the link")
             delete_links(links, group=group)
             stop("before the answer")
+            if self._failing is not None:
+                raise self._failing
 
         return deleted
 
     async def until_reached(self) -> None:
-        while not self.reached.is_set():  # noqa: ASYNC110 - no event tells the loop
-            await asyncio.sleep(0.001)
+        await until(self.reached.is_set)
 
 
 @contextlib.contextmanager
@@ -278,6 +281,21 @@ async def test_while_no_socket_can_be_had_the_answer_is_good_enough(
         for number in range(3):
             await made.delete(attached(node, pod, number))
         assert not of_ours(node)
+
+
+@on_the_node
+async def test_a_round_that_fails_when_its_links_are_gone_is_not_done_again(node: Space, pod: Space) -> None:
+    """A link of that name may be the container's next by then."""
+    with deleting() as made:
+        doomed = [attached(node, pod, number) for number in range(2)]
+        held = Held(
+            made, at="before the answer", failing=KernelRefused("no memory for the answer", errno=errno.ENOBUFS)
+        )
+        await asyncio.gather(*map(made.delete, doomed))
+        again = attached(node, pod, 0)
+        held.go_on.set()
+        await until(lambda: not any(worker.load for worker in made.workers))
+        assert set(of_ours(node)) == {again.host_interface}
 
 
 @on_the_node

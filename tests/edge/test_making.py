@@ -17,12 +17,12 @@ from flock.core.model import Allocation
 from flock.core.whose import Identity
 from flock.core.wiring import Wiring
 from flock.edge.boot import boot_id
-from flock.edge.kernel import linkmaker
+from flock.edge.kernel import linkmaker, linkprocess
 from flock.edge.kernel import making as module
 from flock.edge.kernel.linkprocess import Begun
 from flock.edge.kernel.making import Making
 from flock.edge.kernel.netns import own_netns
-from looping import PATIENCE
+from looping import PATIENCE, until
 
 
 def nobody(_: str) -> bool:
@@ -39,8 +39,7 @@ async def making() -> AsyncIterator[Making]:
     made, lock = Making(sysctl=Path("/proc/sys/net")), os.open(".", os.O_RDONLY)
     running = asyncio.create_task(made.run(lock))
     try:
-        while made._process is None:  # noqa: ASYNC110 - no event tells it
-            await asyncio.sleep(0.001)
+        await until(lambda: made._process is not None and (made._process._ready or made._process.gone.done()))
         yield made
     finally:
         running.cancel()
@@ -198,6 +197,26 @@ async def test_a_lone_link_is_made_on_another_core_than_the_agents(node: Space, 
 
 
 @on_the_node
+async def test_a_process_that_is_late_may_be_on_any_core(
+    node: Space, pod: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one may be somebody's who has more rights to it."""
+    cores = os.sched_getaffinity(0)
+    monkeypatch.setattr(linkprocess, "LATE", 0.01)
+    async with making() as made:
+        process = process_of(made)
+        begun = begin(made, entry(pod))  # and nobody says what is to become of it
+        await until(lambda: os.sched_getaffinity(process) == cores)
+        await made.give_up(begun)
+        await made.give_up(begin(made, entry(pod)))
+        assert os.sched_getaffinity(process) == cores  # for a while
+        monkeypatch.setattr(linkprocess, "FREE_FOR", 0.0)
+        made._process._set_free()
+        await made.give_up(begin(made, entry(pod)))
+        assert os.sched_getaffinity(process) != cores or len(cores) == 1
+
+
+@on_the_node
 async def test_cores_that_are_somebody_elses_by_now_are_in_nobodys_way(node: Space, pod: Space) -> None:
     cores = os.sched_getaffinity(0)
     async with making() as made:
@@ -232,7 +251,7 @@ async def test_a_link_is_made_though_the_process_dies_before_or_while_it_is_brou
             await asyncio.sleep(0.01)
         os.kill(process, signal.SIGKILL)
         assert (await attaching).host_index == node.link(entry(pod).host_interface).index
-        assert pod.link("eth0").up and made._process is None
+        assert pod.link("eth0").up
         assert made.begin(entry(pod).netns) is None
 
 
@@ -240,9 +259,8 @@ async def test_a_link_is_made_though_the_process_dies_before_or_while_it_is_brou
 async def test_a_process_that_does_not_answer_is_ended_and_its_links_are_made(
     node: Space, pod: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LONG", 0.1)
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.02)
     async with making() as made:
+        monkeypatch.setattr(module, "SILENT", 0.1)
         os.kill(process_of(made), signal.SIGSTOP)
         link = await made.attach(entry(pod), begin(made, entry(pod)), announced=(), claimed=nobody)
         assert link.host_index and pod.link("eth0").up
@@ -305,6 +323,34 @@ async def test_one_begun_by_an_agent_of_another_version_ends_and_links_are_made_
 
 
 @on_the_node
+async def test_one_that_does_not_get_to_work_keeps_nobody_from_the_lock_and_is_ended(
+    node: Space, pod: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the disk stands still that it is read from.  It would not die with its agent yet."""
+    program = tmp_path / "stands.py"
+    program.write_text("import time; time.sleep(60)\n")
+    monkeypatch.setattr(linkmaker, "__file__", str(program))
+    made, lock = Making(sysctl=Path("/proc/sys/net")), os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    running = asyncio.create_task(made.run(lock))
+    try:
+        await asyncio.sleep(0)
+        os.kill(process_of(made), 0)
+        os.close(lock)
+        after = os.open(tmp_path, os.O_RDONLY)
+        fcntl.flock(after, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(after)
+        assert made.begin(entry(pod).netns) is None
+        monkeypatch.setattr(module, "SILENT", 0.1)
+        await asyncio.wait([running], timeout=PATIENCE / 2)
+        assert running.done()
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        made.thread.close()
+
+
+@on_the_node
 async def test_one_that_hears_late_which_namespace_it_is_still_waits_for_an_answer(node: Space, pod: Space) -> None:
     """In a burst rules are there before that is told: then the link is asked to come up already."""
     async with making() as made:
@@ -326,8 +372,9 @@ async def test_nobody_else_gets_the_lock_while_the_process_may_make_a_link(
     fcntl.flock(lock, fcntl.LOCK_EX)
     running = asyncio.create_task(made.run(lock))
     try:
-        await asyncio.sleep(0)
+        await until(lambda: made._process is not None and made._process._ready)
         os.close(lock)
+        await made.give_up(begin(made, entry(pod)))
         after = os.open(tmp_path, os.O_RDONLY)
         with pytest.raises(BlockingIOError):
             fcntl.flock(after, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,6 +10,7 @@ wait for such, each with links of its own.
 """
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Collection
 from pathlib import Path
@@ -60,7 +61,8 @@ class Deleting:
 
     async def delete(self, allocation: Allocation) -> None:
         """Returns when the link is gone, and what else there is of the pod in the kernel.  For one caller at a time for
-        each container, who sees to it that nobody makes its link meanwhile."""
+        each container, who sees to it that nobody makes its link meanwhile, and who is not cancelled before the agent
+        ends: it would be deleted all the same."""
         doomed = self._notices.expect(allocation)
         answer = self._rounds.join(doomed)
         answer.add_done_callback(unheard)
@@ -114,7 +116,8 @@ class _Notices(Listener):
         made = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE
         )
-        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
+        with contextlib.suppress(PermissionError):  # an agent that may not is there, and says so
+            made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
         sieve.only_types(made, [w.RTM_DELLINK])
         made.bind((0, RTMGRP_LINK))
         return made

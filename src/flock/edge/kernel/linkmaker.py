@@ -4,7 +4,8 @@ In a thread of the agent a link waits a dozen times for the interpreter, which t
 of its time.  Here it is alone with the kernel.  What cannot be done straight on is not tried: it is told as failed, and
 the agent does it by itself.  So no pod suffers for whatever becomes of this process.
 
-It dies with the agent, and has a hold on the lock of the run directory: no other agent begins while it lives.
+It dies with the agent, and has a hold on the lock of the run directory: no other agent begins while it lives.  It gets
+that when it is sure to die, and makes nothing before.
 It imports little, for it is there as long as the agent.
 """
 
@@ -38,6 +39,7 @@ UP = 7  # the host side's index
 FAILED = 8  # why.  Nothing more is done about it, and nothing more is told
 DROPPED = 9  # nothing
 SENT = 10  # whether it was; nothing is told of a letter that was taken back
+READY = 11  # nothing: it dies with the agent from now on.  The agent hands it the lock then, and asks
 # What both must mean the same by: an agent of another version begins what its package's successor left in its place.
 SPOKEN = repr((1, Wiring._fields, Identity._fields))
 
@@ -136,7 +138,10 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(CYCLES)
     with contextlib.suppress(ConnectionError):
-        links.serve()
+        agent.send(marshal.dumps((READY, 0, None)))
+        _, lock, _, _ = socket.recv_fds(agent, 1, 1)
+        if lock:
+            links.serve()
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ MOMENT = (
 )
 PATIENCE = 5.0  # seconds for what it is at when it is told to end
 AT_ONCE = 32  # answers read in one turn of the loop
+LATE, FREE_FOR = 0.02, 1.0  # seconds until it may be on any core, and how long it may then
 
 _libc = ctypes.CDLL(None)
 
@@ -38,7 +39,8 @@ _libc = ctypes.CDLL(None)
 class LinkProcess:
     """For the event loop's thread, the main one: the process dies with the thread that began it.
 
-    `lock`: the process holds it too; `rules`: a socket for it to send over.  OSError if there can be none."""
+    `lock`: the process holds it too, and is asked nothing before; `rules`: a socket for it to send over.  OSError if
+    there can be none."""
 
     def __init__(self, *, sysctl: str, lock: int, rules: NftSocket) -> None:
         with contextlib.ExitStack() as opened:
@@ -51,7 +53,7 @@ class LinkProcess:
             told = map(str, (asks.SPOKEN, os.getpid(), *shared, sysctl))
             self._process = subprocess.Popen(
                 [sys.executable, "-P", asks.__file__, *told],
-                pass_fds=(*shared, lock),
+                pass_fds=shared,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
@@ -62,8 +64,12 @@ class LinkProcess:
         self._socket = ours
         # A letter is what the process is to send.  Until it takes it, it can be taken back, for both can read there.
         self._outbox, self._inbox = outbox, inbox
+        self._lock = lock
+        self._begun_at, self._ready = time.monotonic(), False
         self._cores = os.sched_getaffinity(0)
         self._not_on = -1  # the core it keeps off
+        self._late: asyncio.TimerHandle | None = None
+        self._free_until = 0.0
         self._numbers = itertools.count(1)
         self._begun: dict[int, Begun] = {}
         self._heard_at = 0.0
@@ -86,7 +92,7 @@ class LinkProcess:
     def begin(self, netns: str) -> "Begun | None":
         """None: it cannot be asked to."""
         number = next(self._numbers)
-        if not self._begun:
+        if self._ready and not self._begun:
             self._send_elsewhere()
         if not self.ask(asks.OPEN, number, netns):
             return None
@@ -95,19 +101,35 @@ class LinkProcess:
 
     def _send_elsewhere(self) -> None:
         """To any core but this one, where it would take turns with the agent, which has rules to render meanwhile.
-        Under a hypervisor the scheduler takes cores that sleep for busy ones, and leaves it here."""
-        here: int = _libc.sched_getcpu()
-        if here == self._not_on or not (elsewhere := self._cores - {here}):
+        Under a hypervisor the scheduler takes cores that sleep for busy ones, and leaves it here.  But whoever has more
+        right to the others, as a process with real-time priority, must not keep it from this one too."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._free_until:
             return
+        here: int = _libc.sched_getcpu()
+        if here != self._not_on and (elsewhere := self._cores - {here}):
+            self._not_on = here if self._run_on(elsewhere) else -1
+        self._late = loop.call_later(LATE, self._set_free)
+
+    def _set_free(self) -> None:
+        self._run_on(self._cores)
+        self._not_on, self._free_until = -1, asyncio.get_running_loop().time() + FREE_FOR
+
+    def _run_on(self, cores: set[int]) -> bool:
         try:
-            os.sched_setaffinity(self._process.pid, elsewhere)
-            self._not_on = here
+            os.sched_setaffinity(self._process.pid, cores)
         except OSError:  # other cores are ours now, or it has ended
             self._cores = os.sched_getaffinity(0)
+            return False
+        return True
+
+    @property
+    def _listens(self) -> bool:
+        return self._ready and not self.gone.done()
 
     def ask(self, which: int, number: int, what: Any) -> bool:
         asked = marshal.dumps((which, number, what))
-        if self.gone.done() or len(asked) > asks.LONGEST:
+        if not self._listens or len(asked) > asks.LONGEST:
             return False
         try:
             self._socket.send(asked)
@@ -119,7 +141,7 @@ class LinkProcess:
         """Over the socket for rules, once it has done what it is at, if that is soon; for one caller at a time.  True:
         the answer is at that socket; else it may be.  Nothing is sent any more when this returns."""
         loop = asyncio.get_running_loop()
-        if self.gone.done() or len(letter) > asks.LONGEST:
+        if not self._listens or len(letter) > asks.LONGEST:
             return False
         try:
             self._outbox.send(letter)
@@ -149,7 +171,8 @@ class LinkProcess:
     @property
     def busy_for(self) -> float:
         """Seconds that it has had something to answer, and has answered nothing."""
-        asked = [at for at in (self._sending_since, *(begun.asked_at for begun in self._begun.values())) if at]
+        waiting = self._sending_since, *(begun.asked_at for begun in self._begun.values())
+        asked = [at for at in waiting if at] if self._ready else [self._begun_at]
         return time.monotonic() - max(min(asked), self._heard_at) if asked else 0.0
 
     def kill(self) -> None:
@@ -192,8 +215,19 @@ class LinkProcess:
                 self._begun[number].identify(Identity(*what))
             elif which == asks.SENT:
                 self._note_sent(what)
+            elif which == asks.READY:
+                self._hand_over_the_lock()
             else:
                 self._begun.pop(number).finish(which, what)
+                if not self._begun and self._late is not None:
+                    self._late.cancel()
+
+    def _hand_over_the_lock(self) -> None:
+        try:
+            socket.send_fds(self._socket, [b"\0"], [self._lock])
+            self._ready = True
+        except OSError:
+            self._hang_up()
 
     def _hang_up(self) -> None:
         """It ends then, once it has done what it is at."""
@@ -201,6 +235,8 @@ class LinkProcess:
             return
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
+        if self._late is not None:
+            self._late.cancel()
         self.gone.set_result(None)
 
 

@@ -25,10 +25,8 @@ from flock.edge.worker import Worker, unheard
 
 log = logging.getLogger("links")
 
-# Seconds for one piece of work: a thousand links are deleted in less.  A process that takes longer is ended, and what
-# it was asked is done here.
-LONG = 30.0
-LOOK_EVERY = 10.0
+SILENT = 5.0  # seconds in which it answers nothing: it is ended then, and what it was asked is done here
+LOOK_EVERY = 1.0
 
 
 class Making:
@@ -46,12 +44,13 @@ class Making:
         try:
             while not process.gone.done():
                 await asyncio.wait([process.gone], timeout=LOOK_EVERY)
-                if process.busy_for > LONG:
+                if process.busy_for > SILENT:
                     log.error("the process that makes links does not answer, ending it seconds=%.0f", process.busy_for)
                     process.kill()
+                    break
         finally:
-            self._process = None
             await process.end()
+            self._process = None
 
     @property
     def busy_for(self) -> float:

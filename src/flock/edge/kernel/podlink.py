@@ -206,21 +206,23 @@ class PodLinks:
         """Delete the links of all at once; what is gone already is fine.  Returns failures by container.
 
         Deleting a link takes its addresses, routes and neighbours along and touches no other link's, so a late
-        DEL never harms the sandbox that holds the same address now.  When a link has this group, all else is done.
+        DEL never harms the sandbox that holds the same address now.  When a link has this group, all else is done; and
+        nothing is done a second time, for by then the container's next link may have that name.
         """
-        try:
-            for allocation in allocations:
+        failures: dict[str, FlockError | OSError] = {}
+        for allocation in allocations:
+            try:
                 self._clear_loopback(allocation)
-            self.host.run(
-                [r.delete_route(route) for a in allocations for route in self._announced4(a)], ignore=(errno.ESRCH,)
-            )
-            self.delete_links([a.host_interface for a in allocations], group=group)
+                routes = self._announced4(allocation)
+                self.host.run([r.delete_route(route) for route in routes], ignore=[errno.ESRCH])
+            except (FlockError, OSError) as error:
+                failures[allocation.container_id] = error  # one must not fail the others
+        rest = [a for a in allocations if a.container_id not in failures]
+        try:
+            self.delete_links([a.host_interface for a in rest], group=group)
         except (FlockError, OSError) as error:
-            if len(allocations) == 1:
-                return {a.container_id: error for a in allocations}
-            one_by_one = [self.detach([a], group=group) for a in allocations]  # one must not fail the others
-            return {who: failed for failures in one_by_one for who, failed in failures.items()}
-        return {}
+            failures |= {a.container_id: error for a in rest}
+        return failures
 
     def delete_links(self, links: Collection[str | int], *, group: int | None = None) -> None:
         """By name or index; what is gone is fine.  For one deletion the kernel waits 14 to 40 ms before it answers, and

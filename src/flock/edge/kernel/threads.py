@@ -20,7 +20,7 @@ from flock.edge.kernel.conntrack import Sweeper
 from flock.edge.kernel.deleting import Deleting
 from flock.edge.kernel.linkmessages import Announced, packed
 from flock.edge.kernel.linkprocess import Begun
-from flock.edge.kernel.making import LONG, Making
+from flock.edge.kernel.making import Making
 from flock.edge.kernel.observe import observe
 from flock.edge.kernel.podlink import Attached, Claimed, PodLinks, prepare_host_side
 from flock.edge.kernel.podnetns import whose_is_at_its_path
@@ -30,6 +30,7 @@ from flock.edge.worker import Worker
 P = ParamSpec("P")
 T = TypeVar("T")
 Tool = TypeVar("Tool")
+LONG = 30.0  # seconds for one piece of work: a thousand links are deleted in less
 
 
 def _in_slow_thread(
@@ -68,7 +69,8 @@ class Kernel:
 
     @property
     def stuck(self) -> str:
-        """Work that the kernel does not finish: nothing else is done in its thread, and no thread can be ended."""
+        """Work that the kernel does not finish: nothing else is done in its thread, and no thread can be ended.  (The
+        process of links can, and is.)"""
         workers = self._fast, self._slow, *self._deleting.workers
         busy = {worker.name: worker.busy_for for worker in workers} | {"links": self._making.busy_for}
         held_up = [f"{name} for {seconds:.0f} s" for name, seconds in busy.items() if seconds > LONG]
