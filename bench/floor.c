@@ -207,7 +207,9 @@ static void name_and_quieten(struct batch *b, int index, const char *alias) {
 static void add_address(struct batch *b, int index, struct address a, int prefix) {
     struct ifaddrmsg m = {.ifa_family = (uint8_t)a.family, .ifa_prefixlen = (uint8_t)prefix, .ifa_index = (uint32_t)index,
                           .ifa_flags = a.family == AF_INET6 ? IFA_F_NODAD : 0};
+    const uint32_t flags = IFA_F_NODAD | IFA_F_NOPREFIXROUTE;
     begin(b, RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &m, sizeof m);
+    if (a.family == AF_INET6) attribute(b, IFA_FLAGS, &flags, sizeof flags);
     attribute(b, IFA_LOCAL, a.bytes, a.size);
     attribute(b, IFA_ADDRESS, a.bytes, a.size);
 }

@@ -47,6 +47,15 @@ def test_the_gateway_address_of_the_host_side_is_usable_at_once(node: Node) -> N
     ]
 
 
+def test_nobody_has_a_route_to_his_own_address(node: Node) -> None:
+    """What is local is in the local table.  The kernel walks through all IPv6 routes whenever a link goes up or down."""
+    host, pod = node.pod("a")["interfaces"]
+    there = node.ip_json("-6", "route", "show", "dev", "eth0", inside="a")
+    assert [route["dst"] for route in there if route["dst"] != "fe80::/64"] == ["default"]  # that: his link-local one
+    here = {route["dst"] for route in node.ip_json("-6", "route", "show", "dev", host["name"])}
+    assert len(here) == 2 and str(link_local(pod["mac"])) in here and "fe80::1" not in here
+
+
 def test_the_node_answers_who_pings_the_gateway_from_a_link_local_address(node: Node) -> None:
     """Also after the link was down for a moment, or somebody took the way back while no agent was there."""
     host, pod = node.pod("a")["interfaces"]

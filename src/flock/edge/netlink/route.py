@@ -187,11 +187,16 @@ def _devconf(array: bytes, which: int) -> int:
 def _address_body(index: int, address: bytes, length: int) -> bytes:
     body = _IFADDR.pack(family(address), length, 0, w.RT_SCOPE_UNIVERSE, index)
     body += w.attr(w.IFA_LOCAL, address) + w.attr(w.IFA_ADDRESS, address)
-    return body + (w.attr(w.IFA_FLAGS, w.u32(w.IFA_F_NODAD)) if len(address) == 16 else b"")
+    if len(address) == 4:
+        return body
+    flags = w.IFA_F_NODAD | (w.IFA_F_NOPREFIXROUTE if length == 128 else 0)
+    return body + w.attr(w.IFA_FLAGS, w.u32(flags))
 
 
 def add_address(index: int, address: bytes, length: int) -> Request:
-    """Without duplicate address detection, which costs seconds: uniqueness is our own business."""
+    """Without duplicate address detection, which costs seconds: uniqueness is our own business.  Nor with the route to
+    itself that an IPv6 address gets: it is local anyway, and whenever any link goes up or down the kernel walks through
+    all IPv6 routes there are."""
     return Request("add an address", w.RTM_NEWADDR, _REPLACE, _address_body(index, address, length))
 
 
