@@ -48,7 +48,7 @@ def test_the_gateway_address_of_the_host_side_is_usable_at_once(node: Node) -> N
 
 
 def test_nobody_has_a_route_to_his_own_address(node: Node) -> None:
-    """What is local is in the local table.  The kernel walks through all IPv6 routes whenever a link goes up or down."""
+    """What is local is in another table.  The kernel walks through all IPv6 routes whenever a link goes up or down."""
     host, pod = node.pod("a")["interfaces"]
     there = node.ip_json("-6", "route", "show", "dev", "eth0", inside="a")
     assert [route["dst"] for route in there if route["dst"] != "fe80::/64"] == ["default"]  # that: his link-local one
