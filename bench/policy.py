@@ -40,7 +40,7 @@ ONE, ALL, RULE, PEER = "a policy for one pod", "a policy for all pods", "a rule 
 PRIORITY = "a cluster policy's priority"
 START, ANEW = "agent started → in force", "tables deleted → made anew"
 OPEN, ISOLATED = "flock, no policy", "flock, isolated"
-CHANGE_LIMIT, RSS_LIMIT = 50.0, 75.0  # ms, MiB
+CHANGE_LIMIT, RSS_LIMIT = 50.0, 80.0  # ms, MiB: 75 with 110 local pods, of which there are 1000
 
 Times = dict[str, list[float]]  # milliseconds
 
