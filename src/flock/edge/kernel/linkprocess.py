@@ -26,9 +26,8 @@ log = logging.getLogger("links")
 # That are not done.  Each has two descriptors open there; in a burst of more, the rest waits for its rules first.
 BEGUN = 256
 ROOM = 8 << 20  # bytes under way: more than links can be begun at once
-MOMENT = (
-    0.02  # seconds for a letter to be sent.  Mostly it takes one; a link that waits for the kernel may take any time
-)
+# Seconds for a letter to be sent.  Mostly it takes a thousandth; but a link that is waited for may take any time.
+MOMENT = 0.02
 PATIENCE = 5.0  # seconds for what it is at when it is told to end
 AT_ONCE = 32  # answers read in one turn of the loop
 LATE, FREE_FOR = 0.02, 1.0  # seconds until it may be on any core, and how long it may then
