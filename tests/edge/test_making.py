@@ -256,6 +256,7 @@ async def test_a_link_is_made_though_the_process_dies_before_or_while_it_is_brou
         os.kill(process, signal.SIGKILL)
         assert (await attaching).host_index == node.link(entry(pod).host_interface).index
         assert pod.link("eth0").up
+        await until(lambda: made._process is None)
         assert made.begin(entry(pod).netns) is None
 
 
@@ -299,6 +300,20 @@ async def test_who_waits_hears_of_the_end_of_the_process_though_it_is_ended_in_a
         os.kill(process, signal.SIGCONT)
         await asyncio.wait([ending])
         assert ending.cancelled() and begun.up.result() is None and not await sending
+
+
+@on_the_node
+async def test_one_that_has_ended_is_not_sent_to_another_core(
+    node: Space, pod: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process number may be somebody else's by now."""
+    async with making() as made:
+        process = made._process
+        assert process is not None
+        await process.end()
+        moved: list[set[int]] = []
+        monkeypatch.setattr(process, "_run_on", moved.append)
+        assert process.begin(entry(pod).netns) is None and not moved
 
 
 @on_the_node

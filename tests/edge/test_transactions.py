@@ -17,6 +17,7 @@ from flock.core.policy.elements import TABLE, Element, Mark, Operation
 from flock.core.policy.rendered import Transaction
 from flock.core.wiring import Wiring
 from flock.edge.kernel import linkprocess, transactions
+from flock.edge.kernel import making as module
 from flock.edge.nft import apply, observe
 from flock.edge.nft.batch import messages
 from flock.edge.nft.socket import NftSocket
@@ -43,7 +44,7 @@ def element(name: str) -> Element:
 def rules(node: Space) -> Space:
     """With a set to put something into."""
     script = f"table {TABLE} {{ set {SET} {{ type ifname . mark; }}; }}"
-    subprocess.run(["ip", "netns", "exec", node.name, "nft", script], check=True, timeout=PATIENCE / 2)
+    subprocess.run(["ip", "netns", "exec", node.name, "nft", script], check=True, timeout=PATIENCE)
     return node
 
 
@@ -110,13 +111,18 @@ async def test_where_there_is_no_process_or_it_has_work_all_the_time_it_is_someb
     assert in_force(node) == {"a"}
 
 
+@pytest.mark.parametrize("how", ["killed", "hangs"])
 @on_the_node
-async def test_a_process_that_dies_over_it_leaves_it_to_somebody_else(node: Space, rules: Space) -> None:
+async def test_a_process_that_dies_over_it_leaves_it_to_somebody_else(
+    node: Space, rules: Space, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with making() as made:
+        monkeypatch.setattr(module, "SILENT", 0.1)
         os.kill(process_of(made), signal.SIGSTOP)
         asked = asyncio.create_task(made.transactions.commit(add("a")))
         await asyncio.sleep(0)
-        os.kill(process_of(made), signal.SIGKILL)
+        if how == "killed":
+            os.kill(process_of(made), signal.SIGKILL)
         assert not await asked and made.busy_for == 0
         assert in_force(node) == set()
 

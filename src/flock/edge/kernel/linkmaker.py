@@ -31,9 +31,7 @@ OPEN = 1  # the path of a pod's namespace
 CREATE = 2  # the fields of a Wiring: both ends are to be made, down
 BRING_UP = 3  # announced addresses
 DROP = 4  # nothing: it is not to be brought up, and what was made stays
-SEND = (
-    5  # nothing: the letter that is there, if it is still, over the socket for rules, where the kernel's answer comes
-)
+SEND = 5  # nothing: the letter, if it is still there, over the socket for rules, where the kernel's answer comes
 IDENTIFIED = 6  # the fields of an Identity: the pod's namespace, before anything is made in it
 UP = 7  # the host side's index
 FAILED = 8  # why.  Nothing more is done about it, and nothing more is told

@@ -90,8 +90,10 @@ class LinkProcess:
 
     def begin(self, netns: str) -> "Begun | None":
         """None: it cannot be asked to."""
+        if not self._listens:  # nor is its number surely its own any more
+            return None
         number = next(self._numbers)
-        if self._ready and not self._begun:
+        if not self._begun:
             self._send_elsewhere()
         if not self.ask(asks.OPEN, number, netns):
             return None
